@@ -1,7 +1,8 @@
 //! Waits: why something is not done in this round, and when it is tried again.
 //!
 //! A new reason takes one row in [`WaitReason`], which says how serious it is, and one constructor of [`Wait`], which
-//! holds its sentence. Those about data are in `data_waits.rs`.
+//! holds its sentence. Those about data are in `data_waits.rs`. Sentences that only a Swarm has stand in `swarm`, where they are
+//! decided.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -216,11 +217,6 @@ impl Wait {
 
     fn retry(self, attempt: u32, until: Timestamp) -> Self {
         Self { attempt: Some(attempt), until: Some(until), ..self }
-    }
-
-    /// Something in a Swarm.
-    pub(crate) fn swarm(object: WaitObject, reason: WaitReason, sentence: impl Into<String>) -> Self {
-        Self::new(object, reason, sentence)
     }
 
     /// `why` says what the dependency lacks, and may be empty.

@@ -25,7 +25,7 @@ pub(crate) fn hold_for_swarm(draft: &mut Draft<'_>) -> bool {
     };
     let sentence =
         format!("has objects of `engine: swarm`: remove them with `{command}`, or set `engine: swarm` again");
-    draft.wait(Wait::swarm(WaitObject::Application, WaitReason::Blocked, sentence));
+    draft.wait(Wait::new(WaitObject::Application, WaitReason::Blocked, sentence));
     draft.look_again(draft.facts.now.after(progress::LOOK_AGAIN));
     true
 }
@@ -118,7 +118,7 @@ pub(super) fn remark(draft: &mut Draft<'_>) {
         let sentence = format!(
             "also has containers on {place}, which do the work of its services once more: remove them there with `{command}`"
         );
-        draft.wait(Wait::swarm(WaitObject::Application, WaitReason::RunsTwice, sentence));
+        draft.wait(Wait::new(WaitObject::Application, WaitReason::RunsTwice, sentence));
     }
 }
 

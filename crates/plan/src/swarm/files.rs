@@ -161,7 +161,7 @@ pub(super) fn missing_files<'a>(
                 ),
             ),
         };
-        Some(Wait::swarm(WaitObject::Workload(workload.clone()), reason, sentence))
+        Some(Wait::new(WaitObject::Workload(workload.clone()), reason, sentence))
     })
 }
 

@@ -58,7 +58,7 @@ pub(super) fn tend<'a>(draft: &mut Draft<'_>, swarm: &'a ObservedSwarm, subject:
         let sentence = format!(
             "has a service `{name}` without the label `driftless.agent`, and to adopt a Job would run it again: remove it with `docker service rm {name}`; the Job then runs once"
         );
-        draft.wait(Wait::swarm(WaitObject::Workload(subject.name.clone()), WaitReason::Blocked, sentence));
+        draft.wait(Wait::new(WaitObject::Workload(subject.name.clone()), WaitReason::Blocked, sentence));
         return Need::Nothing;
     }
     if !is_own(draft, subject.name, found) {
@@ -169,7 +169,7 @@ pub(super) fn end(
         } else {
             "gets the labels of the agent back before it is removed"
         };
-        draft.wait(Wait::swarm(WaitObject::Workload(name.clone()), WaitReason::Readiness, sentence));
+        draft.wait(Wait::new(WaitObject::Workload(name.clone()), WaitReason::Readiness, sentence));
         return;
     }
     let service = found.spec.get("Name").and_then(Value::as_str).unwrap_or_default().to_owned();

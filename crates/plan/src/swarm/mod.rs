@@ -57,11 +57,11 @@ pub(crate) fn plan<'a>(facts: &'a Facts<'a>) -> Plan {
     let mut draft = Draft::new(facts);
     let Some(swarm) = facts.observed.swarm.as_deref() else {
         let sentence = "is not observed: the engine is not a manager of a Swarm";
-        draft.wait(Wait::swarm(WaitObject::Application, WaitReason::Blocked, sentence));
+        draft.wait(Wait::new(WaitObject::Application, WaitReason::Blocked, sentence));
         return draft.finish();
     };
     if let Some(reason) = obstacle(facts) {
-        draft.wait(Wait::swarm(WaitObject::Application, WaitReason::Blocked, reason));
+        draft.wait(Wait::new(WaitObject::Application, WaitReason::Blocked, reason));
         return draft.finish();
     }
     let networks = networks::provide(&mut draft, swarm);
@@ -93,7 +93,7 @@ pub(crate) fn plan<'a>(facts: &'a Facts<'a>) -> Plan {
         draft.plan.removed_from.clear();
         // The leader may be gone, and this agent has to act once its node leads.
         draft.look_again(waiting);
-        draft.wait(Wait::swarm(WaitObject::Application, WaitReason::Standby, sentence));
+        draft.wait(Wait::new(WaitObject::Application, WaitReason::Standby, sentence));
     }
     draft.finish()
 }

@@ -167,7 +167,7 @@ fn change_in_git(network: &Network, found: &ObservedNetwork, mask: &Mask) -> Opt
 
 fn blocked(name: &str, sentence: impl Into<String>) -> Wait {
     let object = WaitObject::Other { kind: "network", name: name.to_owned() };
-    Wait::swarm(object, WaitReason::Blocked, sentence)
+    Wait::new(object, WaitReason::Blocked, sentence)
 }
 
 /// Whether a service uses a network.

@@ -71,7 +71,7 @@ pub(super) fn objection(facts: &Facts<'_>, name: &WorkloadName, found: &Observed
             let sentence = format!(
                 "needs a service that belongs to the application `{app}`: give the project another `name`"
             );
-            return Some(Wait::swarm(WaitObject::Workload(name.clone()), WaitReason::Blocked, sentence));
+            return Some(Wait::new(WaitObject::Workload(name.clone()), WaitReason::Blocked, sentence));
         }
         None => {}
     }
@@ -91,7 +91,7 @@ pub(super) fn objection(facts: &Facts<'_>, name: &WorkloadName, found: &Observed
             "has a service that somebody else created: remove it, or give the project another `name`".to_owned()
         }
     };
-    Some(Wait::swarm(WaitObject::Workload(name.clone()), WaitReason::NotAdopted, sentence))
+    Some(Wait::new(WaitObject::Workload(name.clone()), WaitReason::NotAdopted, sentence))
 }
 
 /// Whether a service of the application has lost all labels, as by `docker stack deploy`: that is drift. A Job is not written again, as

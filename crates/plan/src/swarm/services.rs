@@ -151,7 +151,7 @@ fn provide_one(
         draft.push(Action::Swarm(Box::new(action)), cause, after.clone());
     };
     if let Some(words) = failed_update(facts, swarm, subject, &wanted, found) {
-        draft.wait(Wait::swarm(
+        draft.wait(Wait::new(
             WaitObject::Workload(name.clone()),
             WaitReason::UpdateFailed,
             format!("was not updated by the Swarm: {words}"),
@@ -303,7 +303,7 @@ fn await_tasks(
             let sentence = format!(
                 "keeps the older version on {node}, which is paused: it is updated there after `docker node update --availability active {node}`"
             );
-            draft.wait(Wait::swarm(WaitObject::Workload(name.clone()), WaitReason::Held, sentence));
+            draft.wait(Wait::new(WaitObject::Workload(name.clone()), WaitReason::Held, sentence));
         }
         return;
     }

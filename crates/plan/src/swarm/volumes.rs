@@ -20,7 +20,7 @@ pub(super) fn are_as_before(draft: &mut Draft<'_>, swarm: &ObservedSwarm, subjec
     let sentence = format!(
         "needs the volume `{name}` with another driver or other options than its nodes were given, and a node never changes a volume that it has: give the volume another `name` in Git, or take the change back"
     );
-    draft.wait(Wait::swarm(WaitObject::Workload(subject.name.clone()), WaitReason::Blocked, sentence));
+    draft.wait(Wait::new(WaitObject::Workload(subject.name.clone()), WaitReason::Blocked, sentence));
     false
 }
 

@@ -120,7 +120,7 @@ impl<'a> Writers<'a> {
             let sentence = format!(
                 "waits until the tasks of a removed service have stopped: they still write to {place}"
             );
-            draft.wait(Wait::swarm(
+            draft.wait(Wait::new(
                 WaitObject::Workload(subject.name.clone()),
                 WaitReason::Dependency,
                 sentence,

@@ -53,6 +53,16 @@ pub(crate) struct ServiceMounts {
     pub(crate) has_on_change: bool,
 }
 
+/// The use of a tracked path by a service that mounts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TrackedUse {
+    /// The service reads the content of Git.
+    OfGit,
+    /// The service reads a path that another one writes to.
+    Read,
+    Write,
+}
+
 /// A mount of a path in the repository.
 struct RelativePath<'a> {
     path: &'a str,
@@ -304,7 +314,12 @@ impl<'a> MountedFiles<'a> {
             // `on-change` is for the files of Git, of which each container has a copy.
             let has_on_change = mount.on_change.is_some() || service.has_on_change;
             let is_of_git = mount.read_only && (!is_shared || has_on_change);
-            if let Some(source) = self.by_content(&resolved, &inside, mount.read_only, is_of_git)? {
+            let tracked_use = match (is_of_git, mount.read_only) {
+                (true, _) => TrackedUse::OfGit,
+                (false, true) => TrackedUse::Read,
+                (false, false) => TrackedUse::Write,
+            };
+            if let Some(source) = self.by_content(&resolved, &inside, tracked_use)? {
                 // A folder may lack files that the other service creates. A file is there.
                 let lacking = writer.filter(|_| !(is_file && has_on_change));
                 warnings.extend(lacking.map(|writer| only_files_of_git(&resolved, &writer)));
@@ -354,11 +369,12 @@ impl<'a> MountedFiles<'a> {
         &mut self,
         resolved: &str,
         inside: &str,
-        read_only: bool,
-        is_of_git: bool,
+        tracked_use: TrackedUse,
     ) -> Result<Option<MountSource>, String> {
+        let is_of_git = tracked_use == TrackedUse::OfGit;
+        let reads_shared = tracked_use == TrackedUse::Read;
         if let Some(id) = self.known.get(resolved)
-            && (is_of_git || (read_only && self.encrypted.contains(id)))
+            && (is_of_git || (reads_shared && self.encrypted.contains(id)))
         {
             return Ok(Some(self.source_of(id.clone())));
         }
@@ -366,7 +382,7 @@ impl<'a> MountedFiles<'a> {
             return Ok(None);
         }
         let content = self.content(resolved)?;
-        if is_of_git || (read_only && self.met_encrypted) {
+        if is_of_git || (reads_shared && self.met_encrypted) {
             let id = self.keep(content);
             self.known.insert(resolved.to_owned(), id.clone());
             return Ok(Some(self.source_of(id)));

@@ -40,7 +40,7 @@ fn pod(
         if it.containers.is_empty() || is_begun || has_failed { life.phase(workload) } else { "Pending" };
     let mut status = json!({
         "phase": phase,
-        "conditions": conditions(it.ready, it.available),
+        "conditions": conditions(Some(it)),
         "containerStatuses": apps,
     });
     if !initial.is_empty() {
@@ -66,8 +66,9 @@ fn pod(
     if it.pod.is_some() && workload.spec.object.kind == Kind::StatefulSet {
         labels.insert("statefulset.kubernetes.io/pod-name".to_owned(), name.clone());
     }
-    let mut object =
-        object(application, workload, &labels, name, image, it.created, (metadata, status), &it.spec);
+    let hash = &it.spec;
+    let parts = PodParts { workload, labels, name, image, created: it.created, metadata, status, hash };
+    let mut object = object(application, parts);
     if !it.ports.is_empty() {
         object.annotations.insert("driftless.ports".to_owned(), it.ports.join(", "));
     }
@@ -141,26 +142,31 @@ fn awaited(
         containers.push(container(container_name(workload), &workload.image));
     }
     let status = json!({
-        "phase": "Pending", "conditions": conditions(false, false), "containerStatuses": containers,
+        "phase": "Pending", "conditions": conditions(None), "containerStatuses": containers,
         "message": it.message,
     });
     let hash = &workload.spec.hash;
     let metadata = base(workload, hash);
-    object(application, workload, labels, &it.name, &workload.image, None, (metadata, status), hash)
+    let (labels, name, image) = (labels.clone(), &it.name, &workload.image);
+    object(application, PodParts { workload, labels, name, image, created: None, metadata, status, hash })
 }
 
-#[expect(clippy::too_many_arguments, reason = "the parts of one object, each from another place")]
-fn object(
-    application: &Application,
-    workload: &WorkloadStatus,
-    labels: &BTreeMap<String, String>,
-    name: &str,
-    image: &str,
+/// The parts of the object of a pod.
+struct PodParts<'a> {
+    workload: &'a WorkloadStatus,
+    /// Without the hash of the specification.
+    labels: BTreeMap<String, String>,
+    name: &'a str,
+    image: &'a str,
     created: Option<Timestamp>,
-    (metadata, status): (Map<String, Value>, Value),
-    hash: &str,
-) -> Object {
-    let mut labels = labels.clone();
+    metadata: Map<String, Value>,
+    status: Value,
+    /// The hash of the specification.
+    hash: &'a str,
+}
+
+fn object(application: &Application, parts: PodParts<'_>) -> Object {
+    let PodParts { workload, mut labels, name, image, created, metadata, status, hash } = parts;
     labels.insert("pod-template-hash".to_owned(), hash.to_owned());
     let namespace = workload.spec.object.namespace.clone();
     Object {
@@ -193,8 +199,11 @@ fn base(workload: &WorkloadStatus, hash: &str) -> Map<String, Value> {
     metadata
 }
 
-fn conditions(ready: bool, available: bool) -> Value {
+/// The conditions of a pod. `None`: it has no container yet.
+fn conditions(instance: Option<&InstanceStatus>) -> Value {
     let word = |it: bool| if it { "True" } else { "False" };
+    let ready = instance.is_some_and(|instance| instance.ready);
+    let available = instance.is_some_and(|instance| instance.available);
     json!([
         { "type": "Ready", "status": word(ready) },
         { "type": "ContainersReady", "status": word(ready) },

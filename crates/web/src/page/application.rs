@@ -27,7 +27,7 @@ use super::{
     live::{self, Parts, Streaming},
     parameters::PageParameters,
     text::{Deadline, Folded, LIVE, RelativeTime, Text, took},
-    workloads::workloads,
+    workloads::{Tree, workloads},
 };
 use crate::{
     access::{Caller, Identity},
@@ -106,7 +106,7 @@ pub(crate) async fn show(
         @if let Some(text) = done_text(&query.did) { p.note.good role="status" { (text) } }
         (why(&shown, now))
         (crash_section(&name, &shown.crashes))
-        (workloads(&shown.application, &shown.revisions, &shown.host, shown.may_act, shown.may_read_logs, now))
+        (workloads(&tree(&shown, now)))
         (drift(&shown.application.status, now))
         (images(&shown.application.status.images, now))
         (resources(&shown.application))
@@ -161,15 +161,24 @@ async fn shown(
     Ok(ApplicationData { application, newest, events, revisions, may_act, may_read_logs, crashes, host })
 }
 
+fn tree(shown: &ApplicationData, now: Timestamp) -> Tree<'_> {
+    Tree {
+        application: &shown.application,
+        revision: shown.revisions.first(),
+        host: &shown.host,
+        may_act: shown.may_act,
+        may_read_logs: shown.may_read_logs,
+        now,
+    }
+}
+
 fn parts(shown: &ApplicationData) -> Parts {
     let application = &shown.application;
     let mut parts = Parts::new(title(application));
     parts.add("head", head(shown, LIVE));
     parts.add("why", why(shown, LIVE));
     parts.add("crashes", crash_section(&application.name, &shown.crashes));
-    let tree =
-        workloads(application, &shown.revisions, &shown.host, shown.may_act, shown.may_read_logs, LIVE);
-    parts.add("workloads", tree);
+    parts.add("workloads", workloads(&tree(shown, LIVE)));
     parts.add("drift", drift(&application.status, LIVE));
     parts.add("images", images(&application.status.images, LIVE));
     parts.add("resources", resources(application));
@@ -557,8 +566,8 @@ fn history(shown: &ApplicationData, now: Timestamp) -> Markup {
                         }
                         tbody {
                             @for (index, revision) in shown.revisions.iter().enumerate() {
-                                @let has_rollback = index > 0 && shown.may_act && !revision.is_removal();
-                                (history_row(name, revision, links.as_ref(), has_rollback, shown.may_act, now))
+                                @let cell = RollbackCell::of(shown, index, revision);
+                                (history_row(name, revision, links.as_ref(), cell, now))
                             }
                         }
                     }
@@ -568,12 +577,33 @@ fn history(shown: &ApplicationData, now: Timestamp) -> Markup {
     }
 }
 
+/// The last cell of a revision's row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RollbackCell {
+    /// The user may not act, so the table has no such column.
+    Absent,
+    Empty,
+    Button,
+}
+
+impl RollbackCell {
+    /// `index` counts from the newest revision.
+    fn of(shown: &ApplicationData, index: usize, revision: &Revision) -> Self {
+        if !shown.may_act {
+            Self::Absent
+        } else if index == 0 || revision.is_removal() {
+            Self::Empty
+        } else {
+            Self::Button
+        }
+    }
+}
+
 fn history_row(
     name: &AppName,
     revision: &Revision,
     links: Option<&ForgeLinks>,
-    has_rollback: bool,
-    has_actions: bool,
+    cell: RollbackCell,
     now: Timestamp,
 ) -> Markup {
     let number = revision.number;
@@ -585,9 +615,9 @@ fn history_row(
             td { (outcome_badge(&revision.outcome)) @if let Outcome::Failed { reason } = &revision.outcome { " " (Text(reason)) } }
             td { (RelativeTime { at: revision.started, now }) }
             td data-label=[revision.finished.map(|_| "took")] { @if let Some(end) = revision.finished { (took(end.since(revision.started))) } }
-            @if has_actions {
+            @if cell != RollbackCell::Absent {
                 td {
-                    @if has_rollback {
+                    @if cell == RollbackCell::Button {
                         a.button href={ (Text(name)) "/rollback?to=" (number) } { "Roll back" span.hidden { " to revision " (number) } }
                     }
                 }

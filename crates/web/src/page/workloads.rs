@@ -12,27 +12,20 @@ use super::{
 };
 
 /// The data that all rows share.
-struct Tree<'a> {
-    application: &'a Application,
+pub(super) struct Tree<'a> {
+    pub(super) application: &'a Application,
     /// The digests of images in the current revision.
-    revision: Option<&'a Revision>,
-    host: &'a str,
-    may_act: bool,
-    may_read_logs: bool,
-    now: Timestamp,
+    pub(super) revision: Option<&'a Revision>,
+    /// The host name that the browser uses, for links to ports.
+    pub(super) host: &'a str,
+    pub(super) may_act: bool,
+    pub(super) may_read_logs: bool,
+    pub(super) now: Timestamp,
 }
 
-/// All workloads of an application. `host` is the host name that the browser uses, for links to ports.
-pub(super) fn workloads(
-    application: &Application,
-    revisions: &[Revision],
-    host: &str,
-    may_act: bool,
-    may_read_logs: bool,
-    now: Timestamp,
-) -> Markup {
-    let tree = Tree { application, revision: revisions.first(), host, may_act, may_read_logs, now };
-    let workloads = &application.status.workloads;
+/// All workloads of an application.
+pub(super) fn workloads(tree: &Tree<'_>) -> Markup {
+    let workloads = &tree.application.status.workloads;
     html! {
         section #workloads aria-label="Workloads" {
             h2 { "Workloads" }
@@ -54,7 +47,7 @@ pub(super) fn workloads(
                         }
                         tbody {
                             @for (name, workload) in workloads.iter() {
-                                (workload_row(&tree, name, workload))
+                                (workload_row(tree, name, workload))
                                 @for awaited in &workload.awaited {
                                     tr.instance {
                                         td.mono { (Text(&awaited.name)) }
@@ -65,8 +58,8 @@ pub(super) fn workloads(
                                     }
                                 }
                                 @for instance in &workload.instances {
-                                    (instance_row(&tree, instance))
-                                    @for part in &instance.containers { (part_row(&tree, instance, part)) }
+                                    (instance_row(tree, instance))
+                                    @for part in &instance.containers { (part_row(tree, instance, part)) }
                                 }
                             }
                         }

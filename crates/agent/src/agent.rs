@@ -57,7 +57,7 @@ use crate::{
     probe_targets::EngineExec,
     proxy_counters::{EngineProxyCounters, Proxies},
     random::random_key,
-    reconcile::Shared,
+    reconcile::EngineServices,
     registry_logins,
     release::{Release, pending_release},
     reopened::ReopenedSource,
@@ -462,7 +462,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         changed: Arc::new(Notify::new()),
     });
     let (engine_tx, engine) = EngineState::new();
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(EngineServices {
         engine: engine.clone(),
         prober: Arc::new(Prober::new(clock, Arc::new(EngineExec(Arc::clone(&docker))), wakes.waker())),
         docker: Arc::clone(&docker),

@@ -68,8 +68,9 @@ use crate::{
 /// When to share the state of an application again that the Swarm has not taken.
 const SHARE_AGAIN: Duration = Duration::from_secs(5);
 
-/// The services that all applications of an agent share to observe, act and publish.
-pub(crate) struct Shared<D> {
+/// The services that all applications of an agent share to observe, act and publish. Those that need no engine are
+/// [`Services`].
+pub(crate) struct EngineServices<D> {
     pub(crate) docker: Arc<D>,
     /// Whether the engine answers.
     pub(crate) engine: EngineState,
@@ -141,7 +142,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     pub(crate) fn new(
         name: AppName,
         services: Arc<Services>,
-        shared: &Shared<D>,
+        shared: &EngineServices<D>,
         repositories: RepositoryLinks<S>,
         desired: Arc<Desired>,
         wake: Arc<Notify>,

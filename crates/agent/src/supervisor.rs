@@ -42,7 +42,7 @@ use crate::{
     managed::{Adopters, Managed, may_free_others, read_adopters, read_last_in_git},
     mounts::CONTENT_AGE,
     observe::{contents_in_use, with_adopted},
-    reconcile::{Reconciler, Shared},
+    reconcile::{EngineServices, Reconciler},
     render::reference_text,
     repository::{Absence, RepositoryLinks, RepositoryView},
     request::Queued,
@@ -106,7 +106,7 @@ impl FollowedRepository {
 /// Supervises the tasks of all applications.
 pub(crate) struct Supervisor<D, S> {
     pub(crate) services: Arc<Services>,
-    pub(crate) shared: Arc<Shared<D>>,
+    pub(crate) shared: Arc<EngineServices<D>>,
     pub(crate) followed: Vec<FollowedRepository>,
     pub(crate) links: RepositoryLinks<S>,
     /// Whether the engine answers, or why not.

@@ -30,11 +30,11 @@ pub(super) struct ClusterNode {
 }
 
 impl ClusterNode {
-    pub(super) fn new(name: &str, is_manager: bool, version: u64) -> Self {
+    pub(super) fn new_manager(name: &str, version: u64) -> Self {
         Self {
             id: format!("node-{name}"),
             name: name.to_owned(),
-            is_manager,
+            is_manager: true,
             availability: "active".to_owned(),
             labels: BTreeMap::new(),
             version,

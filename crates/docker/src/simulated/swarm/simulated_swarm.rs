@@ -52,21 +52,12 @@ impl SimulatedSwarm {
             let cluster = &mut swarm.lock().cluster;
             cluster.now = clock.now();
             for name in managers {
-                let node = ClusterNode::new(name, true, cluster.next_index());
+                let node = ClusterNode::new_manager(name, cluster.next_index());
                 cluster.leader.get_or_insert_with(|| node.id.clone());
                 cluster.nodes.insert(node.id.clone(), node);
             }
         }
         swarm
-    }
-
-    /// Adds a worker, with labels.
-    pub fn add_worker(&self, name: &str, labels: &[(&str, &str)]) {
-        let mut shared = self.change();
-        let version = shared.cluster.next_index();
-        let mut node = ClusterNode::new(name, false, version);
-        node.labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        shared.cluster.nodes.insert(node.id.clone(), node);
     }
 
     /// Changes what goes wrong with tasks.

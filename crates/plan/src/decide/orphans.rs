@@ -1,14 +1,18 @@
 //! Removing impostors, and instances of workloads that the stack does not have.
 
-use driftless_model::{Instance, Subject};
+use driftless_model::{Instance, State, Subject};
 
 use crate::{
     cause::Cause,
-    decide::{preconditions, prune, stateful_order, teardown, writers},
+    decide::{preconditions, prune, rollout, stateful_order, teardown, writers},
     draft::{Draft, heal::Difference},
     facts::{
-        Facts, cron, forgotten_runs::forgotten_run, hooks::was_hook, namespaces,
+        Facts, cron,
+        forgotten_runs::forgotten_run,
+        hooks::was_hook,
+        namespaces,
         ownership::is_prune_protected,
+        standing::{is_spent, is_up},
     },
     wait::Wait,
 };
@@ -78,6 +82,36 @@ pub(crate) fn remove_orphans(draft: &mut Draft<'_>) {
         if let Some(cause) = cause {
             draft.remove(orphan, &cause, after);
         }
+    }
+    if is_held {
+        keep_held(draft);
+    }
+}
+
+/// Sees that services run which Git does not have any more and which stay until the commit may remove them, by the definition that they
+/// had: a restart of the host does not end what the commit has not replaced yet. Jobs end by themselves.
+fn keep_held(draft: &mut Draft<'_>) {
+    let facts = draft.facts;
+    let is_service = |orphan: &Instance| {
+        facts.target.definition(orphan).is_some_and(|workload| workload.job_or_template().is_none())
+    };
+    let is_meant = |orphan: &&Instance| {
+        facts.observed.own.as_ref() != Some(&orphan.id)
+            && !was_run(facts, orphan)
+            && is_service(orphan)
+            && !is_spent(facts, orphan)
+    };
+    let mut held: Vec<&Instance> = facts.instances.orphans.iter().copied().filter(is_meant).collect();
+    // A copy of a container has its labels, and must not run together with it.
+    held.sort_by_key(|orphan| (&orphan.instance, !is_up(orphan), orphan.created));
+    held.dedup_by(|later, first| later.instance == first.instance);
+    for group in held.chunk_by(|one, other| one.instance.workload == other.instance.workload) {
+        let first = group.first().and_then(|orphan| Some((orphan, facts.target.definition(orphan)?)));
+        let Some((orphan, workload)) = first else { continue };
+        let down = group.iter().filter(|orphan| matches!(orphan.state, State::Exited { .. }));
+        draft.returning.extend(down.map(|orphan| orphan.id.clone()));
+        rollout::allow_starts(draft, Subject { name: &orphan.instance.workload, workload }, group);
+        rollout::keep(draft, group);
     }
 }
 

@@ -267,7 +267,7 @@ fn writer_of_another_agent(draft: &Draft<'_>, subject: Subject<'_>) -> Option<(S
     })
 }
 
-/// The containers of ours that have a port of the host which a workload needs, without its own.
+/// The containers of ours that have a port of the host which a workload needs, or get it again, without its own.
 fn port_holders<'a>(
     draft: &Draft<'a>,
     name: &WorkloadName,
@@ -275,8 +275,9 @@ fn port_holders<'a>(
 ) -> impl Iterator<Item = &'a Instance> {
     let own = draft.facts.instances.members_of(name);
     let has_it = |holder: &Instance| holder.config.ports.iter().any(|held| held.collides(port));
-    let running = draft.facts.observed.instances.values().filter(|holder| is_up(holder));
-    running.filter(move |holder| has_it(holder) && !own.iter().any(|own| own.id == holder.id))
+    let is_holder = move |holder: &&Instance| is_up(holder) || draft.returning.contains(&holder.id);
+    let holders = draft.facts.observed.instances.values().filter(is_holder);
+    holders.filter(move |holder| has_it(holder) && !own.iter().any(|own| own.id == holder.id))
 }
 
 /// The containers of ours that have the fixed name of another workload, which no step of this round frees.
@@ -385,7 +386,7 @@ pub(crate) fn port_taken_over<'a>(
     let workloads = &draft.facts.target.stack.workloads;
     let has = |ports: &[Port], port: &Port| ports.iter().any(|other| other.collides(port));
     let is_given_up =
-        |port: &&Port| workloads.get(name).is_some_and(|wanted| !has(&wanted.container.ports, port));
+        |port: &&Port| workloads.get(name).is_none_or(|wanted| !has(&wanted.container.ports, port));
     let fixed = held.iter().filter(|port| is_single(port));
     fixed.filter(is_given_up).find_map(|port| {
         let is_made = |taker: &WorkloadName| {

@@ -19,12 +19,14 @@ use crate::{
     wait::{Wait, WaitSeverity},
 };
 
-/// The containers that Git does not have any more and that still write to what a workload is to write to, each with the place.
+/// The containers that Git does not have any more and that still write to what a workload is to write to, or are started again and do so
+/// then, each with the place.
 ///
 /// A Job ends by itself, and may share data with what runs. A workload that was there together with one of them, when all was as
 /// Git said, shares it with that one if it wrote to it then. Pods of one StatefulSet share what they write to.
 pub(crate) fn in_the_way<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'a Instance, String)> {
-    let orphans = draft.facts.instances.orphans.iter().copied().filter(|orphan| is_up(orphan));
+    let is_writer = |orphan: &&Instance| is_up(orphan) || draft.returning.contains(&orphan.id);
+    let orphans = draft.facts.instances.orphans.iter().copied().filter(is_writer);
     contested(draft, subject, orphans, |_, _| true)
 }
 

@@ -32,6 +32,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) missing_images: BTreeSet<WorkloadName>,
     /// Workloads with containers that Docker Compose started and nobody adopted.
     pub(crate) not_adopted: BTreeSet<WorkloadName>,
+    /// Containers of services that Git does not have any more, which do not run and are started again, because they have to stay for now.
+    pub(crate) returning: BTreeSet<ContainerId>,
     /// Number of further containers of the planned workload that may be started.
     pub(crate) starts_left: usize,
     /// Steps that remove an instance.
@@ -66,6 +68,7 @@ impl<'a> Draft<'a> {
             provided: BTreeMap::new(),
             missing_images: BTreeSet::new(),
             not_adopted: BTreeSet::new(),
+            returning: BTreeSet::new(),
             starts_left: 0,
             removed: BTreeMap::new(),
             renamed: BTreeMap::new(),

@@ -43,6 +43,13 @@ pub fn note_executed(
         {
             record.spared_volumes.insert(name.clone());
         }
+        // A stop that did not begin, as it waits for an image, is not what ends a container that goes down with the engine.
+        if let (Action::StopInstance { container: ContainerRef::Id(id, _), .. }, StepOutcome::Skipped) =
+            (&step.action, outcome)
+        {
+            record.stopped.remove(id);
+            record.leaving.remove(id);
+        }
         let Some(image) = step.action.image() else { continue };
         if let StepOutcome::Failed { error, retry_after, .. } = outcome {
             let count = record.pulls.get(&image).map_or(0, |it| it.count).saturating_add(1);

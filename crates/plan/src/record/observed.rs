@@ -92,11 +92,13 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
     jobs::note(record, target, observed, now);
     hooks::note(record);
     let wanted: BTreeSet<&WorkloadName> = target.stack.workloads.keys().collect();
-    record.crashes.retain(|it, _| wanted.contains(&it.workload.whole()));
+    // What Git does not have any more may have to stay, and its end counts until it is removed.
+    let is_known = |it: &InstanceId| wanted.contains(&it.workload.whole()) || slots.contains(&it.to_string());
+    record.crashes.retain(|it, _| is_known(it));
     let is_replaced = |id: &InstanceId, end: &UnknownEnd| {
         observed.containers().any(|it| it.instance == *id && it.spec != end.spec)
     };
-    record.unknown_ends.retain(|it, end| wanted.contains(&it.workload.whole()) && !is_replaced(it, end));
+    record.unknown_ends.retain(|it, end| is_known(it) && !is_replaced(it, end));
     record.progress.retain(|it, _| wanted.contains(it));
     record.paused.retain(|it| wanted.contains(it));
     record.begun.retain(|it, _| wanted.contains(it));

@@ -21,6 +21,8 @@ mod diff;
 mod endpoints;
 // Pauses between heals: fights and storms.
 mod heals;
+// Services that Git does not have any more and that have to stay for now.
+mod held_orphans;
 // Newer images of a registry.
 mod image_updates;
 // Images that nothing needs any more.

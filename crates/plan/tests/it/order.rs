@@ -16,7 +16,10 @@ use driftless_plan::{
 };
 use proptest::prelude::*;
 
-use crate::stage::{NOON, Stage, stack, workload};
+use crate::{
+    held_orphans::restart_engine,
+    stage::{NOON, Stage, stack, workload},
+};
 
 fn job(name: &str, image: &str) -> Workload {
     let mut job = workload(image, 1);
@@ -185,6 +188,23 @@ fn failed_pre_sync_hook_keeps_everything_as_it_was() {
     shop.attempt(2);
     shop.rounds();
     assert_eq!(shop.created.last().map(String::as_str), Some("dump-2-2"));
+}
+
+#[test]
+fn service_of_a_failed_hook_starts_again_after_a_reboot() {
+    let mut first = self::shop(1, "good:1");
+    first.workloads.insert("worker".into(), workload("db:1", 1));
+    let mut shop = Theatre::new(first);
+    shop.attempt(1);
+    shop.rounds();
+    shop.begin_phase(HookPhase::PostSync);
+    assert!(shop.rounds().is_settled());
+    shop.git = self::shop(2, "bad:1");
+    shop.attempt(2);
+    shop.rounds();
+    restart_engine(&mut shop.stage);
+    let plan = shop.rounds();
+    assert_eq!(shop.running(), ["web=web:1", "web=web:1", "worker=db:1"], "{plan}");
 }
 
 fn database(version: u8, dump: &str) -> Stack {

@@ -1,0 +1,175 @@
+//! Services that Git does not have any more and that stay, because the commit that drops them cannot be applied yet.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use driftless_model::{
+    Completion, ContainerId, Mount, MountSource, Port, PortRange, Protocol, RestartPolicy, Stack, State,
+    Volume, Workload,
+};
+use driftless_plan::{Action, Plan, WaitReason};
+
+use crate::{
+    prune::settle,
+    stage::{Stage, stack, workload},
+};
+
+/// The engine ends all that runs, as in a restart of the host, and starts nothing again.
+pub(crate) fn restart_engine(stage: &mut Stage) {
+    let finished = stage.now;
+    for instance in stage.world.observed.instances.values_mut().filter(|it| it.is_running()) {
+        let error = String::new();
+        instance.state = State::Exited { code: 137, finished, out_of_memory: false, error };
+    }
+    stage.now = finished.after(Duration::from_secs(2));
+    stage.world.observed.engine_started = Some(finished.after(Duration::from_secs(1)));
+}
+
+/// One that writes to the volume.
+fn database(image: &str) -> Workload {
+    let mut database = workload(image, 1);
+    let source = MountSource::Volume { name: "shop_data".to_owned(), no_copy: false };
+    database.container.mounts.push(Mount { target: "/data".to_owned(), source, read_only: false });
+    database
+}
+
+fn shop(workloads: impl IntoIterator<Item = (&'static str, Workload)>) -> Stack {
+    let mut shop = stack(workloads);
+    shop.volumes.insert("shop_data".into(), Volume { key: "data".into(), ..Volume::default() });
+    shop
+}
+
+/// Half a minute of rounds.
+fn rounds(stage: &mut Stage) -> Vec<Plan> {
+    (0..12)
+        .map(|_| {
+            let plan = stage.round();
+            stage.tick(Duration::from_millis(2500));
+            plan
+        })
+        .collect()
+}
+
+fn running(stage: &Stage) -> Vec<&str> {
+    let instances = stage.world.observed.instances.values().filter(|it| it.is_running());
+    let mut names: Vec<&str> = instances.map(|it| it.name.as_str()).collect();
+    names.sort_unstable();
+    names
+}
+
+/// The database has another name and version in Git, and the new image of another service cannot be pulled.
+fn renamed() -> Stage {
+    let mut stage = Stage::new(shop([("db", database("db:16")), ("web", workload("web:1", 1))]));
+    settle(&mut stage);
+    stage.stack = shop([("database", database("db:17")), ("web", workload("web:2", 1))]);
+    stage.world.registry = Some(["db:16", "db:17", "web:1"].map(str::to_owned).into());
+    rounds(&mut stage);
+    stage
+}
+
+#[test]
+fn renamed_database_starts_again_while_an_image_is_missing() {
+    let mut stage = renamed();
+    restart_engine(&mut stage);
+    let plans = rounds(&mut stage);
+    assert_eq!(running(&stage), ["shop-db-1", "shop-web-1"]);
+    let names: Vec<&str> = stage.world.observed.instances.values().map(|it| it.name.as_str()).collect();
+    assert!(!names.contains(&"shop-database-1"), "{}", plans.last().unwrap());
+    // The commit goes on when the image is there.
+    stage.world.registry = None;
+    stage.record.pulls.clear();
+    settle(&mut stage);
+    assert_eq!(running(&stage), ["shop-database-1", "shop-web-2"]);
+}
+
+#[test]
+fn held_service_leaves_its_data_to_a_successor_that_exists() {
+    let mut stage = renamed();
+    let mut made = stage.named("shop-db-1").clone();
+    (made.id, made.name) = (ContainerId("f".repeat(64)), "shop-database-1".to_owned());
+    made.instance.workload = "database".into();
+    stage.record.own_containers.insert(made.id.clone());
+    stage.world.observed.instances.insert(made.id.clone(), made);
+    let (finished, error) = (stage.now, String::new());
+    stage.named("shop-db-1").state = State::Exited { code: 137, finished, out_of_memory: false, error };
+    stage.world.observed.engine_started = Some(finished.after(Duration::from_secs(1)));
+    stage.now = finished.after(Duration::from_secs(2));
+    let plans = rounds(&mut stage);
+    assert_eq!(running(&stage), ["shop-database-1", "shop-web-1"]);
+    let is_said = |plan: &Plan| plan.to_string().contains("Git has given the volume `shop_data` to it");
+    assert!(plans.iter().any(is_said), "{}", plans.last().unwrap());
+}
+
+#[test]
+fn services_of_a_held_removal_start_again_after_a_reboot() {
+    let of = |names: &[&'static str]| stack(names.iter().map(|name| (*name, workload("app:1", 1))));
+    let mut stage = Stage::new(of(&["a", "b", "c", "d", "e", "f"]));
+    settle(&mut stage);
+    stage.stack = of(&["a"]);
+    rounds(&mut stage);
+    let before = running(&stage).len();
+    // One that a user removes is not made again.
+    stage.world.observed.instances.retain(|_, instance| instance.name != "shop-f-1");
+    restart_engine(&mut stage);
+    let plans = rounds(&mut stage);
+    let last = plans.last().unwrap();
+    assert!(last.waits.iter().any(|wait| wait.is(WaitReason::PruneHeld)), "{last}");
+    assert!(last.steps.is_empty(), "{last}");
+    assert_eq!((before, running(&stage).len()), (6, 5));
+}
+
+#[test]
+fn held_service_that_was_stopped_follows_self_heal() {
+    for self_heal in [true, false] {
+        let mut stage = renamed();
+        stage.policy.self_heal = self_heal;
+        let (finished, error) = (stage.now, String::new());
+        let db = stage.named("shop-db-1");
+        db.state = State::Exited { code: 0, finished, out_of_memory: false, error };
+        db.touched_by_hand = Some(finished);
+        rounds(&mut stage);
+        assert_eq!(running(&stage).contains(&"shop-db-1"), self_heal);
+        assert!(!running(&stage).contains(&"shop-database-1"));
+    }
+}
+
+#[test]
+fn host_port_of_a_held_service_stays_its_own() {
+    let published = |image: &str| {
+        let mut published = workload(image, 1);
+        let host = Some(PortRange::one(8080));
+        published.container.ports.push(Port { container: 80, protocol: Protocol::Tcp, host_ip: None, host });
+        published
+    };
+    let mut stage = Stage::new(stack([("old", published("app:1")), ("web", workload("web:1", 1))]));
+    settle(&mut stage);
+    stage.stack = stack([("new", published("app:1")), ("web", workload("web:2", 1))]);
+    stage.world.registry = Some(["app:1", "web:1"].map(str::to_owned).into());
+    rounds(&mut stage);
+    restart_engine(&mut stage);
+    rounds(&mut stage);
+    assert_eq!(running(&stage), ["shop-old-1", "shop-web-1"]);
+}
+
+#[test]
+fn failed_one_shot_that_git_drops_is_not_run_again() {
+    let mut migrate = workload("migrate:1", 1);
+    (migrate.completion, migrate.container.restart) = (Completion::OnSuccess, RestartPolicy::No);
+    let mut stage = Stage::new(stack([("migrate", migrate), ("web", workload("web:1", 1))]));
+    stage.finishing.insert("migrate:1".to_owned());
+    settle(&mut stage);
+    let (finished, error) = (stage.now, String::new());
+    stage.named("shop-migrate-1").state = State::Exited { code: 1, finished, out_of_memory: false, error };
+    stage.round();
+    stage.stack = stack([("web", workload("web:2", 1))]);
+    stage.world.registry = Some(BTreeSet::from(["web:1".to_owned()]));
+    rounds(&mut stage);
+    restart_engine(&mut stage);
+    let plans = rounds(&mut stage);
+    assert_eq!(running(&stage), ["shop-web-1"]);
+    let starts = |plan: &Plan| {
+        plan.steps.iter().any(|step| {
+            matches!(&step.action, Action::StartInstance { container } if container.name() == "shop-migrate-1")
+        })
+    };
+    assert!(!plans.iter().any(starts));
+}

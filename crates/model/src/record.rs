@@ -390,7 +390,7 @@ pub struct Attempt {
 pub struct Crash {
     /// The count restarts with another spec.
     pub spec: SpecHash,
-    /// Number of exits, each counted once.
+    /// Number of exits, each counted once. 0: a user has ended the pauses since.
     pub count: u32,
     /// When it last ended: the key by which an end is recognised.
     pub finished: Timestamp,

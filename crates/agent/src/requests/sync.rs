@@ -309,11 +309,12 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     }
 }
 
-/// Ends the pauses after failures.
+/// Ends the pauses after failures. Counts begin at zero, and it stays known how containers ended: after a restart of the engine, nothing
+/// else tells that a one-shot service has failed and must not run again.
 pub(super) fn end_pauses(record: &mut Record) {
     record.pulls.clear();
     record.failures.clear();
-    record.crashes.clear();
+    record.crashes.values_mut().for_each(|crash| crash.count = 0);
     record.heals.clear();
     record.sync = None;
     record.followed_images.values_mut().for_each(|image| image.next = Timestamp(0));
@@ -346,7 +347,8 @@ mod tests {
     use std::{collections::BTreeMap, time::Duration};
 
     use driftless_model::{
-        Completion, Container, HookOrigin, HookPhase, Job, JobEnd, JobOutcome, Location, PullPolicy, Strategy,
+        Completion, Container, ContainerId, Crash, HookOrigin, HookPhase, InstanceId, Job, JobEnd,
+        JobOutcome, Location, PullPolicy, SpecHash, Strategy,
     };
     use serde_json::json;
 
@@ -389,5 +391,24 @@ mod tests {
         assert_eq!(found, FailedJobs { names: ["dump-2-1".into(), "migrate".into()].into(), has_hook: true });
         record.jobs = BTreeMap::default();
         assert_eq!(FailedJobs::of(&stack, &record), FailedJobs::default());
+    }
+
+    #[test]
+    fn end_of_a_container_is_known_after_its_pauses() {
+        let mut record = Record::default();
+        let crash = Crash {
+            spec: SpecHash::of(&"migrate:1"),
+            count: 3,
+            finished: Timestamp(1),
+            dead_run: None,
+            container: ContainerId("c".to_owned()),
+            code: 1,
+            out_of_memory: false,
+            error: String::new(),
+        };
+        let instance = InstanceId { workload: "migrate".into(), slot: 1 };
+        record.crashes.insert(instance.clone(), crash.clone());
+        end_pauses(&mut record);
+        assert_eq!(record.crashes, BTreeMap::from([(instance, Crash { count: 0, ..crash })]));
     }
 }

@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use driftless_model::{
-    Health, Instance, Observed, OnFailure, Policy, Readiness, Record, State, Subject, Timestamp, Workload,
+    Crash, Health, Instance, Observed, OnFailure, Policy, Readiness, Record, State, Subject, Timestamp,
+    Workload,
 };
 
 use crate::facts::{
@@ -85,8 +86,9 @@ pub(crate) fn why(
     if instance.is_available(workload.min_ready, now) || is_completed(record, observed, workload, instance) {
         return None;
     }
-    // A crash of the slot's former container counts for that one.
-    let crash = crash_of(record, instance).filter(|crash| crash.container == instance.id);
+    // A crash of the slot's former container counts for that one, and none counts from before a request that ended its pause.
+    let is_counted = |crash: &&Crash| crash.container == instance.id && crash.count > 0;
+    let crash = crash_of(record, instance).filter(is_counted);
     if let Some(crash) = crash.filter(|crash| crash.code >= 0) {
         return Some(format!("exited with code {}", crash.code));
     }

@@ -8,7 +8,10 @@ use driftless_model::{
 };
 use driftless_plan::{Action, Cause, ContainerRef, Plan, Step, WaitReason};
 
-use crate::stage::{NOON, Stage, stack, workload};
+use crate::{
+    held_orphans::restart_engine,
+    stage::{NOON, Stage, stack, workload},
+};
 
 fn reached(mut stage: Stage) -> Stage {
     while !stage.round().is_settled() {
@@ -286,4 +289,27 @@ fn no_deadline_runs_while_the_application_is_suspended() {
     stage.tick(Duration::from_mins(2));
     let plan = stage.round();
     assert!(is_late(&plan), "{plan}");
+}
+
+/// A request such as a sync sets the counts to zero. The engine, which was restarted since, says nothing about the end.
+#[test]
+fn failed_one_shot_is_not_run_again_for_a_sync_after_a_reboot() {
+    let mut migrate = workload("migrate:1", 1);
+    (migrate.completion, migrate.container.restart) = (Completion::OnSuccess, RestartPolicy::No);
+    let mut stage = Stage::new(stack([("migrate", migrate)]));
+    stage.crashing.insert("migrate:1".to_owned());
+    for _ in 0..4 {
+        stage.round();
+        stage.tick(Duration::from_secs(2));
+    }
+    assert_eq!(stage.record.crashes.len(), 1);
+    restart_engine(&mut stage);
+    stage.record.crashes.values_mut().for_each(|crash| crash.count = 0);
+    for _ in 0..3 {
+        let plan = stage.round();
+        assert!(plan.steps.is_empty(), "{plan}");
+        assert!(!plan.waits.iter().any(|wait| wait.is(WaitReason::MayHaveRunTwice)), "{plan}");
+        assert!(plan.waits.iter().any(|wait| wait.is(WaitReason::Failed)), "{plan}");
+        stage.tick(Duration::from_mins(1));
+    }
 }

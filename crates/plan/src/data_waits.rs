@@ -19,7 +19,8 @@ impl Wait {
     /// The container `by`, which Docker Compose runs and which is not adopted, writes to `place`.
     pub fn data_in_use_by_compose(workload: &WorkloadName, place: &str, by: &str) -> Self {
         let sentence = format!(
-            "needs {place}, and {by}, a container of Docker Compose that is not adopted, writes to it: it starts when {by} is stopped (`docker stop {by}`)"
+            "needs {place}, and {by}, a container of Docker Compose that is not adopted, writes to it: it starts when {by} has ended ({})",
+            end_for_good(by)
         );
         Self::workload(workload, WaitReason::DataInUse, sentence)
     }
@@ -124,7 +125,8 @@ impl Wait {
     /// The container `by` of an application that this agent does not manage any more writes to `place`.
     pub fn data_in_use_by_forgotten(workload: &WorkloadName, place: &str, by: &str, owner: &AppName) -> Self {
         let sentence = format!(
-            "needs {place}, and {by} of application `{owner}`, which this agent does not manage any more, writes to it: it starts when {by} is stopped (`docker stop {by}`)"
+            "needs {place}, and {by} of application `{owner}`, which this agent does not manage any more, writes to it: it starts when {by} has ended ({})",
+            end_for_good(by)
         );
         Self::workload(workload, WaitReason::DataInUse, sentence)
     }
@@ -201,4 +203,12 @@ impl Wait {
         let sentence = "waits with the removal of its volumes until all repositories were read: other applications may use them";
         Self::application(WaitReason::Dependency, sentence)
     }
+}
+
+/// The commands that end a container for good. One that is only stopped would write together with its successor after a restart of the
+/// engine, if its restart policy is `always`.
+fn end_for_good(container: &str) -> String {
+    format!(
+        "`docker stop {container}`, then `docker rm {container}`: one that is only stopped may come back with the engine"
+    )
 }

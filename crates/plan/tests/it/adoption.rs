@@ -250,7 +250,7 @@ fn data_of_a_container_without_service_are_not_shared() {
         plan.to_string()
     };
     let sentence = "postgres needs the volume `shop_data`, and shop-db-1, a container of Docker Compose that is not adopted, writes to it: \
-                    it starts when shop-db-1 is stopped (`docker stop shop-db-1`)";
+                    it starts when shop-db-1 has ended (`docker stop shop-db-1`, then `docker rm shop-db-1`: one that is only stopped may come back with the engine)";
     take_over(&mut stage).unwrap();
     assert!(waits(&stage).contains(sentence), "{}", waits(&stage));
     // With no service by its name there is nothing to adopt.

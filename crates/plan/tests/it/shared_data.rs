@@ -224,7 +224,7 @@ fn forgotten_container_keeps_its_data() {
     let wait = plan.waits.iter().find(|wait| wait.is(WaitReason::DataInUse)).unwrap();
     assert_eq!(
         wait.to_string(),
-        "database needs the volume `shop_data`, and old-db-1 of application `old`, which this agent does not manage any more, writes to it: it starts when old-db-1 is stopped (`docker stop old-db-1`)"
+        "database needs the volume `shop_data`, and old-db-1 of application `old`, which this agent does not manage any more, writes to it: it starts when old-db-1 has ended (`docker stop old-db-1`, then `docker rm old-db-1`: one that is only stopped may come back with the engine)"
     );
     // Another agent does as it is asked, and so does a container that only reads.
     let foreign = MountingContainer { agent: Some("theirs".into()), ..writer("old", "db") };

@@ -511,6 +511,21 @@ async fn first_commit_that_fails_has_nothing_to_go_back_to() {
     it.synced_with_tip().await;
 }
 
+/// The agent remembers that the commit has failed before it stores the outcome of the revision.
+#[tokio::test(start_paused = true)]
+async fn outcome_of_a_failed_first_commit_is_stored_later() {
+    let it = prepared(&web("web:1"), OnFailure::Rollback);
+    make_unhealthy(&it, &["web:1"]);
+    let mut it = it.begun();
+    it.until("it has failed", is_paused).await;
+    it.end().await;
+    let number = it.store.revisions(&app()).unwrap()[0].number;
+    it.store.finish_revision(&app(), number, &Outcome::InProgress, &BTreeMap::new()).unwrap();
+    it.begin();
+    let is_failed = |found: &Application| matches!(outcome(found), Some(Outcome::Failed { .. }));
+    it.until("its revision has failed", is_failed).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn rollback_to_a_revision_that_fails_too_stays_there() {
     let it = prepared(&web("web:1"), OnFailure::Rollback).begun();

@@ -648,6 +648,8 @@ impl Revisions {
             OnFailure::None | OnFailure::Pause => None,
         };
         if back.is_none() && is_known {
+            // Its outcome may not have been stored, as with a full disk.
+            self.fail_current(context, &failed);
             return false;
         }
         let failed = FailedCommit { back_to: back.as_ref().map(|back| back.number), ..failed };

@@ -123,6 +123,24 @@ async fn new_digest_is_a_revision_with_a_way_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn old_image_on_the_host_is_compared_once_it_runs() {
+    for has_classic_store in [true, false] {
+        let it = following("digest").await;
+        it.docker.faults(|faults| faults.has_classic_store = has_classic_store);
+        it.registry_has("other:1", 'x');
+        it.push(&compose("other:1", "digest")).await;
+        it.synced_with_tip().await;
+        // The tag moves on, and nothing pulls it: the host has an image of that name.
+        it.registry_has("web:1", 'b');
+        it.push(&compose("web:1", "digest")).await;
+        minutes(70).await;
+        assert_eq!(it.images(), [format!("web:1@{}", digest('b'))], "{}", it.story());
+        it.synced_with_tip().await;
+        assert_eq!(it.digests().running, [digits('b')]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn resolved_image_is_no_drift_from_its_commit() {
     let it = following("digest").await;
     it.registry_has("web:1", 'b');

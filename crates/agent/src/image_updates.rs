@@ -41,8 +41,13 @@ pub(crate) struct ImageUpdates {
     leads: bool,
 }
 
-/// An answer, and when it arrived.
-type Answer = (Timestamp, Result<NewestImage, RegistryError>);
+/// The answer to a question.
+struct ReceivedAnswer {
+    at: Timestamp,
+    /// The digests that ran when the question was asked.
+    compared: BTreeSet<String>,
+    newest: Result<NewestImage, RegistryError>,
+}
 
 /// When a registry was last asked about a reference.
 struct LastQuestion {
@@ -54,7 +59,7 @@ struct LastQuestion {
 }
 
 struct Question {
-    answer: Arc<Mutex<Option<Answer>>>,
+    answer: Arc<Mutex<Option<ReceivedAnswer>>>,
     /// A sync asked for it, and a newer image would be deployed.
     is_awaited: bool,
     /// Dropping it aborts the task.
@@ -163,7 +168,7 @@ impl ImageUpdates {
         self.questions.values().any(|question| question.is_awaited)
     }
 
-    fn take_answer(&mut self, image: &str) -> Option<Answer> {
+    fn take_answer(&mut self, image: &str) -> Option<ReceivedAnswer> {
         let question = self.questions.get(image)?;
         let answer = question.answer.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         self.questions.remove(image);
@@ -192,7 +197,7 @@ impl ImageUpdates {
         let question =
             ImageQuestion { image: image.to_owned(), tags, running, unproven, available, platforms, secrets };
         let (docker, wake, answer) = (Arc::clone(docker), Arc::clone(&self.wake), Arc::default());
-        let given: Arc<Mutex<Option<Answer>>> = Arc::clone(&answer);
+        let given: Arc<Mutex<Option<ReceivedAnswer>>> = Arc::clone(&answer);
         let failed_before = known.and_then(|known| known.failure.clone());
         let is_requested = known.is_some_and(|known| known.next == Timestamp(0));
         let is_awaited = is_requested && update.mode == UpdateMode::Apply && update.min_age.is_zero();
@@ -204,7 +209,8 @@ impl ImageUpdates {
                 Ok(newest) => !newest.is_running || failed_before.is_some(),
                 Err(error) => failed_before.is_none_or(|failure| failure.reason != error.reason()),
             };
-            *given.lock().unwrap_or_else(PoisonError::into_inner) = Some((clock.now(), newest));
+            let received = ReceivedAnswer { at: clock.now(), compared: question.running, newest };
+            *given.lock().unwrap_or_else(PoisonError::into_inner) = Some(received);
             if is_news || is_awaited {
                 wake.notify_one();
             }
@@ -238,16 +244,16 @@ fn note_answer(
     context: &AppContext,
     record: &mut Record,
     (image, update): (&str, &ImageUpdate),
-    (at, answer): &Answer,
+    ReceivedAnswer { at, compared, newest }: &ReceivedAnswer,
     followed: FollowedStack<'_>,
 ) -> bool {
     let now = *at;
     let mut has_returned = false;
-    match answer {
+    match newest {
         Ok(NewestImage { tag, digest, is_running, proven, is_available }) => {
             note_proven_images(record, image, |_, running| proven.contains(running));
             let (is_running, is_available) = (*is_running, *is_available);
-            let answer = RegistryAnswer { tag, digest, is_running, is_available };
+            let answer = RegistryAnswer { tag, digest, compared, is_running, is_available };
             let on_host = (followed.stack, followed.observed);
             has_returned = note_returned_image(record, (image, update), answer, on_host);
             if has_returned {

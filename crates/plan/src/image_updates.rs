@@ -30,6 +30,8 @@ pub struct RegistryAnswer<'a> {
     pub tag: &'a str,
     /// Its digest.
     pub digest: &'a str,
+    /// The digests that ran when the registry was asked. It says nothing about others.
+    pub compared: &'a BTreeSet<String>,
     /// Whether all digests that were compared are the same image.
     pub is_running: bool,
     /// Whether the newer image that was known when the registry was asked is the same one.
@@ -40,6 +42,11 @@ impl RegistryAnswer<'_> {
     /// The image that the answer to the question about a reference names.
     fn image(&self, reference: &str) -> String {
         format!("{}:{}@{}", ImageRef::split(reference).name, self.tag, self.digest)
+    }
+
+    /// Whether it says something about the image of a digest that runs. A container may have appeared since the question.
+    fn covers(&self, running: &str) -> bool {
+        running == self.digest || self.compared.contains(running)
     }
 }
 
@@ -223,7 +230,8 @@ pub fn note_returned_image(
     let is_taken_back = resolved.as_ref().and_then(ImageRef::digest).is_some_and(|digest| {
         digest != answer.digest && !known.running.values().any(|running| running == digest)
     });
-    let is_one_proven = known.running.keys().any(|id| !known.unproven.contains(id));
+    let is_proven = |id: &String, running: &str| !known.unproven.contains(id) && answer.covers(running);
+    let is_one_proven = known.running.iter().any(|(id, running)| is_proven(id, running));
     if !is_taken_back || !answer.is_running || !is_one_proven || observed.swarm.is_some() {
         return false;
     }
@@ -291,7 +299,8 @@ pub fn note_newest_image(
     let is_same_tag = update.semver.is_some() && current.effective_tag() == Some(answer.tag) && !is_unused;
     // The registry has lost the tag that runs.
     let is_older = update.goes_back(current.effective_tag(), answer.tag);
-    let is_other = !answer.is_running && !known.running.is_empty();
+    let is_of_other = |running: &String| running != answer.digest && answer.compared.contains(running);
+    let is_other = !answer.is_running && known.running.values().any(is_of_other);
     // The tag on this host names the newest image, and a container runs another one.
     let is_left_behind = observed.images.get(image).is_some_and(|local| {
         let digest = local.digest_of(image).map(|digest| ImageRef::parse(digest));
@@ -309,8 +318,14 @@ pub fn note_newest_image(
         && (known.available.is_some() || has_failed_pull(&record.pulls, known));
     if answer.is_running {
         // The same image under another digest: no need to compare them again.
-        let proven = known.running.iter_mut().filter(|(id, _)| !known.unproven.contains(*id));
-        proven.for_each(|(_, digest)| answer.digest.clone_into(digest));
+        let same = known.running.iter_mut().filter(|(id, running)| {
+            !known.unproven.contains(*id) && answer.compared.contains(running.as_str())
+        });
+        same.for_each(|(_, digest)| answer.digest.clone_into(digest));
+    }
+    // A container has appeared since the question, perhaps of an image that has been on the host for long.
+    if known.running.values().any(|running| !answer.covers(running)) {
+        known.next = known.next.min(now);
     }
     // The question may be older than the settings.
     let is_followed = update.resolves(image, &newest) && !stays_at_resolved(known, (image, update));

@@ -249,6 +249,7 @@ impl Docker for SimulatedEngine {
         let mut state = self.host.state();
         state.count += 1;
         let (count, claims, images) = (state.count, state.claims(app), state.images.clone());
+        let keeps_one_platform = state.faults.has_classic_store;
         state.add_shared_objects(app, scope);
         let app = state.apps.entry(app.clone()).or_default();
         app.last_observed = count;
@@ -257,6 +258,7 @@ impl Docker for SimulatedEngine {
         observed.left_in_swarm = left_in_swarm;
         observed.images = images;
         observed.images.retain(|name, _| scope.images.contains(name));
+        observed.engine_traits.keeps_one_platform |= keeps_one_platform;
         // Changed files are only known after a scan.
         observed.inside.values_mut().for_each(|inside| inside.files = None);
         let agent = self.host.agent();

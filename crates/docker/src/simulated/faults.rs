@@ -36,6 +36,8 @@ pub struct Faults {
     /// The last lines that containers of these images print before they exit by themselves, and those of their
     /// failing health checks.
     pub outputs: BTreeMap<String, String>,
+    /// The engine keeps its images in the classic store: each digest is that of a registry.
+    pub has_classic_store: bool,
     /// The digests that are signed, with any key.
     pub signed: BTreeSet<String>,
     /// The registry gives no signatures.
@@ -109,6 +111,7 @@ impl Default for Faults {
             unhealthy: BTreeSet::new(),
             exits: BTreeMap::new(),
             outputs: BTreeMap::new(),
+            has_classic_store: false,
             signed: BTreeSet::new(),
             is_registry_down: false,
             has_no_room: false,

@@ -1,6 +1,9 @@
 //! Answers of registries about newer images.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use driftless_model::{Attempt, FollowedImage, ImageUpdate, Observed, Record, Timestamp, UpdateMode};
 use driftless_plan::{
@@ -19,6 +22,11 @@ fn record() -> Record {
     Record { followed_images: [("web:1".to_owned(), known)].into(), ..Record::default() }
 }
 
+/// The only digest that ran when the registry was asked.
+fn only(digest: &str) -> BTreeSet<String> {
+    [digest.to_owned()].into()
+}
+
 /// Notes an answer, and returns the newer image that is known after it.
 fn answer(
     record: &mut Record,
@@ -26,7 +34,8 @@ fn answer(
     (digest, is_available): (&str, bool),
     now: Timestamp,
 ) -> (String, Timestamp) {
-    let answer = RegistryAnswer { tag: "1", digest, is_running: false, is_available };
+    let compared = only("sha256:running");
+    let answer = RegistryAnswer { tag: "1", digest, compared: &compared, is_running: false, is_available };
     let stack = stack([("web", workload("web:1", 1))]);
     note_newest_image(record, ("web:1", update), answer, (&stack, &Observed::default()), now);
     let known = record.followed_images["web:1"].available.clone().unwrap();
@@ -57,7 +66,9 @@ fn resolved_image_that_cannot_be_pulled_is_followed_by_the_tag() {
     let stack = stack([("web", workload("web:1", 1))]);
     let ask = |record: &mut Record, digest: &str| {
         // Nothing runs, so nothing is another image.
-        let answer = RegistryAnswer { tag: "1", digest, is_running: true, is_available: false };
+        let compared = BTreeSet::new();
+        let answer =
+            RegistryAnswer { tag: "1", digest, compared: &compared, is_running: true, is_available: false };
         note_newest_image(record, ("web:1", &update), answer, (&stack, &Observed::default()), NOON);
         record.followed_images["web:1"].available.as_ref().map(|newer| newer.image.clone())
     };
@@ -87,7 +98,9 @@ fn digest_that_only_the_engine_says_is_compared_once_proven() {
         assert_eq!(running_digests(&stage.record, &stage.stack).len(), 1);
         // The registry does not have the digest, so the client compares nothing.
         let answered = |record: &mut Record, is_running: bool| {
-            let answer = RegistryAnswer { tag: "1", digest: "sha256:other", is_running, is_available: false };
+            let (digest, compared) = ("sha256:other", only("sha256:local"));
+            let answer =
+                RegistryAnswer { tag: "1", digest, compared: &compared, is_running, is_available: false };
             let on_host = (&stage.stack, &stage.world.observed);
             note_newest_image(record, ("web:1", &followed["web:1"]), answer, on_host, NOON).is_some()
         };
@@ -110,10 +123,41 @@ fn unproven_digest_is_kept_when_the_registry_names_another_one() {
     known.unproven.insert("sha256:id".to_owned());
     let stack = stack([("web", workload("web:1", 1))]);
     let on_host = (&stack, &Observed::default());
-    let answer = RegistryAnswer { tag: "1", digest: "sha256:other", is_running: true, is_available: false };
+    let (digest, compared) = ("sha256:other", only("sha256:running"));
+    let answer =
+        RegistryAnswer { tag: "1", digest, compared: &compared, is_running: true, is_available: false };
     let update = ImageUpdate::default();
     assert_eq!(note_newest_image(&mut record, ("web:1", &update), answer, on_host, NOON), None);
     assert_eq!(record.followed_images["web:1"].running["sha256:id"], "sha256:running");
+}
+
+#[test]
+fn answer_counts_for_the_digests_that_were_compared() {
+    let (stack, update) = (stack([("web", workload("web:1", 1))]), ImageUpdate::default());
+    let later = NOON.after(HOUR);
+    // Nothing ran when the registry was asked, so nothing was another image; or another container ran, which was one.
+    for (compared, is_running) in [(BTreeSet::new(), true), (only("sha256:former"), false)] {
+        let mut record = record();
+        record.followed_images.get_mut("web:1").unwrap().next = later;
+        let answer = |digest| RegistryAnswer {
+            tag: "1",
+            digest,
+            compared: &compared,
+            is_running,
+            is_available: false,
+        };
+        let on_host = (&stack, &Observed::default());
+        let newest =
+            note_newest_image(&mut record, ("web:1", &update), answer("sha256:other"), on_host, NOON);
+        assert_eq!(newest, None);
+        let known = &record.followed_images["web:1"];
+        assert_eq!(known.running["sha256:id"], "sha256:running");
+        assert_eq!(known.next, NOON, "it is asked again");
+
+        record.followed_images.get_mut("web:1").unwrap().next = later;
+        note_newest_image(&mut record, ("web:1", &update), answer("sha256:running"), on_host, NOON);
+        assert_eq!(record.followed_images["web:1"].next, later, "it is the newest one");
+    }
 }
 
 #[test]

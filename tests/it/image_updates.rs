@@ -141,6 +141,24 @@ async fn old_image_on_the_host_is_compared_once_it_runs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn commit_of_another_tag_is_one_revision() {
+    let it = following("digest").await;
+    it.registry_has("web:1", 'b');
+    minutes(62).await;
+    assert_eq!(it.images(), [format!("web:1@{}", digest('b'))], "{}", it.story());
+    let before = it.causes().len();
+    it.registry_has("web:2", 'c');
+    // The answer of the registry arrives before the pull has ended.
+    it.docker.faults(|faults| _ = faults.pulls.insert("web:2".to_owned(), Duration::from_secs(20)));
+    it.push(&compose("web:2", "digest")).await;
+    it.synced_with_tip().await;
+    minutes(130).await;
+    assert_eq!(it.images(), ["web:2"], "{}", it.story());
+    assert_eq!(it.causes().len(), before + 1, "{:?}", it.causes());
+    assert_eq!(it.digests().running, [digits('c')]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn resolved_image_is_no_drift_from_its_commit() {
     let it = following("digest").await;
     it.registry_has("web:1", 'b');

@@ -125,7 +125,8 @@ pub fn note_running_images(
         known.running.retain(|id, _| running.iter().any(|container| container.image_id == *id));
         known.unproven.retain(|id| known.running.contains_key(id));
         for container in running {
-            let (id, named) = (&container.image_id, named_digest(container, image));
+            let named = named_digest(container, (image, update), known.resolved.as_deref());
+            let id = &container.image_id;
             if named.is_some() {
                 known.unproven.remove(id);
             }
@@ -140,6 +141,12 @@ pub fn note_running_images(
             }
             known.running.insert(id.clone(), digest);
         }
+        // The newer image was deployed in another way, as by a commit that names its tag.
+        known.available.take_if(|available| {
+            let newest = ImageRef::parse(&available.image);
+            let is_newest = |running: &String| newest.digest() == Some(running.as_str());
+            !known.running.is_empty() && known.running.values().all(is_newest)
+        });
     }
     has_found
 }
@@ -169,10 +176,19 @@ fn resolved_before(container: &Instance, image: &str, update: &ImageUpdate) -> O
     update.resolves(image, found).then(|| found.clone())
 }
 
-/// The digest by which a container names its image.
-fn named_digest(container: &Instance, image: &str) -> Option<String> {
-    let own = ImageRef::parse(&container.config.image);
-    let digest = own.digest().filter(|_| own.is_same_repository(&ImageRef::parse(image)));
+/// The digest by which a container names its image, if it was created for this reference. One of another tag is replaced by a commit.
+fn named_digest(
+    container: &Instance,
+    (image, update): (&str, &ImageUpdate),
+    resolved: Option<&str>,
+) -> Option<String> {
+    let named = &container.config.image;
+    let (own, wanted) = (ImageRef::parse(named), ImageRef::parse(image));
+    // A rollback names the digest alone.
+    let is_of_reference = own.tag().is_none_or(|tag| wanted.effective_tag() == Some(tag))
+        || update.resolves(image, named)
+        || resolved == Some(named.as_str());
+    let digest = own.digest().filter(|_| own.is_same_repository(&wanted) && is_of_reference);
     digest.map(str::to_owned)
 }
 

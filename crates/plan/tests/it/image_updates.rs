@@ -5,7 +5,9 @@ use std::{
     time::Duration,
 };
 
-use driftless_model::{Attempt, FollowedImage, ImageUpdate, Observed, Record, Timestamp, UpdateMode};
+use driftless_model::{
+    Attempt, AvailableImage, FollowedImage, ImageUpdate, Observed, Record, Timestamp, UpdateMode,
+};
 use driftless_plan::{
     RegistryAnswer, followed_images, images_in_use, note_newest_image, note_proven_images,
     note_running_images, resolve_images, running_digests, unproven_digests, with_resolved_images,
@@ -181,5 +183,37 @@ fn containers_show_the_images_that_were_resolved() {
         changed.workloads.values_mut().for_each(|web| web.container.user = Some("1".to_owned()));
         let is_same_tag = image == "web:1@sha256:a";
         assert_eq!(images_in_use(&changed, &stage.world.observed).len(), usize::from(is_same_tag), "{image}");
+    }
+}
+
+#[test]
+fn containers_of_another_tag_are_not_compared() {
+    let of_git = stack([("web", workload("web:2.0.0", 1))]);
+    let tag = ImageUpdate::default;
+    let semver = || ImageUpdate { semver: Some("^2".to_owned()), ..ImageUpdate::default() };
+    for (image, update, is_compared) in [
+        ("web:1.0.0@sha256:a", tag(), false),
+        ("web:2.0.0@sha256:a", tag(), true),
+        ("web@sha256:a", tag(), true),
+        ("web:2.1.0@sha256:a", tag(), false),
+        ("web:2.1.0@sha256:a", semver(), true),
+        ("web:3.0.0@sha256:a", semver(), false),
+        ("other:2.0.0@sha256:a", tag(), false),
+    ] {
+        let mut stage = Stage::new(with_resolved_images(&of_git, &[("web:2.0.0", image)].into()).unwrap());
+        for _ in 0..5 {
+            stage.round();
+            stage.tick(Duration::from_secs(10));
+        }
+        let newest = AvailableImage { image: "web:2.0.0@sha256:a".to_owned(), since: NOON };
+        let known = FollowedImage { available: Some(newest), ..FollowedImage::default() };
+        let mut record =
+            Record { followed_images: [("web:2.0.0".to_owned(), known)].into(), ..Record::default() };
+        let followed = [("web:2.0.0".to_owned(), update)].into();
+        note_running_images(&mut record, &of_git, &followed, &stage.world.observed, false);
+        let known = &record.followed_images["web:2.0.0"];
+        let running: Vec<&String> = known.running.values().collect();
+        assert_eq!(running, if is_compared { vec!["sha256:a"] } else { Vec::new() }, "{image}");
+        assert_eq!(known.available.is_none(), is_compared, "an image that runs is no newer one: {image}");
     }
 }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use bollard::{models as api, query_parameters as query};
-use driftless_model::{ContainerId, IpNetwork, LimitKind, Mount, MountSource};
+use driftless_model::{ContainerId, IpNetwork, LimitKind, Mount, MountSource, Platform};
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
@@ -47,6 +47,24 @@ pub struct EngineInfo {
     pub is_podman: bool,
     /// Its architecture in the words of Go, such as `amd64`.
     pub architecture: Option<String>,
+    /// Its machine in the words of the kernel, such as `armv7l`. The kernel may be one of 64 bits where the engine is not.
+    pub machine: Option<String>,
+}
+
+impl EngineInfo {
+    /// The platform whose images it runs as its own. Go has one word for all ARM of 32 bits, so the machine says the variant.
+    pub fn platform(&self) -> Option<Platform> {
+        let architecture = self.architecture.as_deref()?;
+        let machine = self.machine.as_deref().unwrap_or_default().to_ascii_lowercase();
+        let variant = match architecture {
+            "arm" if machine.starts_with("armv5") => "/v5",
+            "arm" if machine.starts_with("armv6") => "/v6",
+            "arm" if machine.starts_with("armv8") || machine == "aarch64" => "/v8",
+            "arm" => "/v7",
+            _ => "",
+        };
+        Some(Platform::parse(&format!("linux/{architecture}{variant}")))
+    }
 }
 
 /// A connection to one engine.
@@ -354,7 +372,8 @@ impl Connection {
             );
         }
         let architecture = found.arch.filter(|name| !name.is_empty());
-        let info = EngineInfo { version: found.version.unwrap_or_default(), api, is_podman, architecture };
+        let version = found.version.unwrap_or_default();
+        let info = EngineInfo { version, api, is_podman, architecture, machine: info.architecture };
         let agreed = Agreed { info, defaults, own };
         *self.agreed.lock().unwrap_or_else(PoisonError::into_inner) = Some(agreed);
         self.transport.set_version(Some(api));
@@ -382,5 +401,32 @@ fn unsupported_limits(info: &api::SystemInfo) -> BTreeSet<LimitKind> {
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").field("transport", &self.transport).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machine_says_the_variant_of_32_bit_arm() {
+        for (architecture, machine, expected) in [
+            ("amd64", "x86_64", "linux/amd64"),
+            ("arm64", "aarch64", "linux/arm64"),
+            ("arm", "armv7l", "linux/arm/v7"),
+            ("arm", "armv6l", "linux/arm/v6"),
+            ("arm", "armv5tel", "linux/arm/v5"),
+            ("arm", "aarch64", "linux/arm/v8"),
+            ("arm", "", "linux/arm/v7"),
+        ] {
+            let info = EngineInfo {
+                version: String::new(),
+                api: NEWEST,
+                is_podman: false,
+                architecture: Some(architecture.to_owned()),
+                machine: Some(machine.to_owned()),
+            };
+            assert_eq!(info.platform(), Some(Platform::parse(expected)), "{machine}");
+        }
     }
 }

@@ -13,6 +13,9 @@ pub struct Platform {
 /// Operating systems that a platform of one word may name. Another single word is an architecture.
 const SYSTEMS: &[&str] = &["linux", "windows", "darwin", "freebsd", "wasi"];
 
+/// The variants of ARM of 32 bits, the newest first.
+const ARM_VARIANTS: &[&str] = &["v8", "v7", "v6", "v5"];
+
 impl Platform {
     /// Reads `linux/arm64`, `linux/arm/v7`, `linux` or `arm64`. Other names of an architecture become those of Go.
     ///
@@ -79,8 +82,29 @@ impl Platform {
             && (!is_known || self.variant_or_default() == wanted.variant_or_default())
     }
 
+    /// The platforms whose images a host of this one gets from an index, the best first: on ARM of 32 bits, those of an older
+    /// variant as well.
+    pub fn by_preference(&self) -> Vec<Self> {
+        let own = self.variant_or_default().filter(|_| self.is_32_bit_arm());
+        let at = own.and_then(|own| ARM_VARIANTS.iter().position(|variant| *variant == own));
+        let Some(older) = at.and_then(|at| ARM_VARIANTS.get(at..)) else { return vec![self.clone()] };
+        let of_variant = |variant: &&str| Self { variant: Some((*variant).to_owned()), ..self.clone() };
+        older.iter().map(of_variant).collect()
+    }
+
+    /// The same platform, with the variant that an index means where it names none.
+    #[must_use]
+    pub fn with_default_variant(self) -> Self {
+        let variant = self.variant_or_default().map(str::to_owned);
+        Self { variant, ..self }
+    }
+
+    fn is_32_bit_arm(&self) -> bool {
+        self.architecture.as_deref() == Some("arm")
+    }
+
     fn variant_or_default(&self) -> Option<&str> {
-        let default = (self.architecture.as_deref() == Some("arm")).then_some("v7");
+        let default = self.is_32_bit_arm().then_some("v7");
         self.variant.as_deref().or(default)
     }
 
@@ -177,6 +201,22 @@ mod tests {
         ] {
             let found = Platform::parse(image).serves(&Platform::parse(wanted));
             assert_eq!(found, fits, "{image} {wanted}");
+        }
+    }
+
+    #[test]
+    fn older_variants_of_arm_are_taken_after_the_own_one() {
+        for (own, expected) in [
+            ("linux/arm/v7", &["linux/arm/v7", "linux/arm/v6", "linux/arm/v5"][..]),
+            ("linux/arm", &["linux/arm/v7", "linux/arm/v6", "linux/arm/v5"][..]),
+            ("linux/arm/v5", &["linux/arm/v5"][..]),
+            ("linux/arm/v9", &["linux/arm/v9"][..]),
+            ("linux/arm64", &["linux/arm64"][..]),
+            ("linux/amd64/v3", &["linux/amd64/v3"][..]),
+        ] {
+            let found: Vec<String> =
+                Platform::parse(own).by_preference().iter().map(ToString::to_string).collect();
+            assert_eq!(found, expected, "{own}");
         }
     }
 }

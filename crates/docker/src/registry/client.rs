@@ -251,12 +251,11 @@ impl RegistryClient {
                 question.platforms.iter().map(|name| Platform::parse(name)).collect();
             if platforms.is_empty() {
                 // Without it, an index that has changed for other platforms only would count as an update.
-                let own = self.connection.info().and_then(|info| info.architecture);
-                let own = own.ok_or_else(|| RegistryError::Unreachable {
+                let own = self.connection.info().and_then(|info| info.platform());
+                platforms.push(own.ok_or_else(|| RegistryError::Unreachable {
                     host: "the engine".to_owned(),
                     problem: "its platform is not known".to_owned(),
-                })?;
-                platforms.push(Platform::parse(&format!("linux/{own}")));
+                })?);
             }
             let newest = repository.images(&digest, &platforms, manifests).await?.unwrap_or_default();
             for other in others {

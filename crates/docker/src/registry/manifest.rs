@@ -29,6 +29,13 @@ struct EntryPlatform {
     variant: Option<String>,
 }
 
+impl EntryPlatform {
+    fn platform(&self) -> Platform {
+        let variant: String = self.variant.iter().flat_map(|variant| ["/", variant.as_str()]).collect();
+        Platform::parse(&format!("{}/{}{variant}", self.os, self.architecture))
+    }
+}
+
 impl Manifest {
     /// The number of images in an index.
     pub(super) fn count(&self) -> usize {
@@ -50,14 +57,15 @@ impl Manifest {
 
     fn images_of(&self, digest: &str, platform: &Platform) -> BTreeSet<String> {
         let Some(entries) = &self.manifests else { return BTreeSet::from([digest.to_owned()]) };
-        let fits = |entry: &&IndexEntry| {
-            entry.platform.as_ref().is_some_and(|of| {
-                let variant =
-                    of.variant.iter().flat_map(|variant| ["/", variant.as_str()]).collect::<String>();
-                platform.runs(&Platform::parse(&format!("{}/{}{variant}", of.os, of.architecture)))
-            })
+        let images_for = |own: &Platform| -> BTreeSet<String> {
+            let fits = |entry: &&IndexEntry| {
+                entry.platform.as_ref().is_some_and(|of| own.runs(&of.platform().with_default_variant()))
+            };
+            entries.iter().filter(fits).map(|entry| entry.digest.clone()).collect()
         };
-        entries.iter().filter(fits).map(|entry| entry.digest.clone()).collect()
+        // The engine takes the best one.
+        let mut of_each = platform.by_preference().into_iter().map(|own| images_for(&own));
+        of_each.find(|images| !images.is_empty()).unwrap_or_default()
     }
 }
 
@@ -89,6 +97,33 @@ mod tests {
         assert_eq!(images("linux/amd64"), BTreeSet::from(["sha256:amd".to_owned()]));
         assert_eq!(images("linux/arm64"), BTreeSet::from(["sha256:arm".to_owned()]));
         assert!(images("linux/s390x").is_empty());
+    }
+
+    #[test]
+    fn arm_of_32_bits_gets_the_best_variant_of_an_index() {
+        let index = |variants: &[Option<&str>]| -> Manifest {
+            let entries = variants.iter().map(|variant| {
+                serde_json::json!({ "digest": format!("sha256:{}", variant.unwrap_or("none")),
+                    "platform": { "os": "linux", "architecture": "arm", "variant": variant } })
+            });
+            serde_json::from_value(serde_json::json!({ "manifests": entries.collect::<Vec<_>>() })).unwrap()
+        };
+        let all = [Some("v5"), Some("v6"), Some("v7")];
+        for (platform, variants, expected) in [
+            ("linux/arm", &all[..], Some("sha256:v7")),
+            ("linux/arm/v8", &all[..], Some("sha256:v7")),
+            ("linux/arm/v7", &all[..], Some("sha256:v7")),
+            ("linux/arm/v6", &all[..], Some("sha256:v6")),
+            ("linux/arm/v7", &all[..2], Some("sha256:v6")),
+            ("linux/arm/v5", &all[1..], None),
+            ("linux/arm/v7", &[None, Some("v6")][..], Some("sha256:none")),
+            ("linux/arm/v6", &[None, Some("v6")][..], Some("sha256:v6")),
+            ("linux/arm64", &all[..], None),
+        ] {
+            let found = index(variants).images_of("sha256:index", &Platform::parse(platform));
+            let found: Vec<&str> = found.iter().map(String::as_str).collect();
+            assert_eq!(found, Vec::from_iter(expected), "{platform} {variants:?}");
+        }
     }
 
     #[test]

@@ -43,7 +43,11 @@ const STEPS: &[&str] = &[
 ];
 /// Messages of registries and the engine if a login is missing or wrong.
 const UNAUTHORIZED: &[&str] =
-    &["unauthorized", "denied", "no basic auth credentials", "authentication required"];
+    &["incorrect username or password", "no basic auth credentials", "authentication required"];
+/// Messages about an image that does not exist, or that the login may not read: registries do not say which.
+const NO_ACCESS: &[&str] = &["repository does not exist", "access to the resource is denied"];
+/// Messages that may be about a login.
+const REFUSED: &[&str] = &["unauthorized", "denied"];
 
 /// Pulls images.
 pub(crate) struct Puller {
@@ -174,21 +178,31 @@ fn refusal(line: &[u8]) -> Option<String> {
 
 /// Adds advice if the registry refuses: it does not say itself that the request had no login.
 fn advise(error: CallError, image: &str, has_login: bool) -> CallError {
-    match error {
-        CallError::Status { code, message }
-            if UNAUTHORIZED.iter().any(|it| message.to_lowercase().contains(it)) =>
-        {
-            let image = ImageRef::parse(image);
-            let host = image.registry();
-            let advice = if has_login {
-                format!("the login for {host} was refused")
-            } else {
-                format!("there is no login for {host}: add one under `registries` in the configuration")
-            };
-            CallError::Status { code, message: format!("{message} ({advice})") }
-        }
-        other => other,
+    let CallError::Status { code, message } = error else { return error };
+    let message = match login_advice(&message, ImageRef::parse(image).registry(), has_login) {
+        Some(advice) => format!("{message} ({advice})"),
+        None => message,
+    };
+    CallError::Status { code, message }
+}
+
+/// What to do about the login, if a message is about that or may be.
+fn login_advice(message: &str, host: &str, has_login: bool) -> Option<String> {
+    // The engine says this of files of its host.
+    let message = message.to_lowercase().replace("permission denied", "");
+    let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
+    let (is_of_login, is_of_image) = (says(UNAUTHORIZED), says(NO_ACCESS));
+    if !is_of_login && !is_of_image && !says(REFUSED) {
+        return None;
     }
+    let add_one = "add one under `registries` in the configuration";
+    Some(match (has_login, is_of_image && !is_of_login) {
+        (true, true) => format!("{host} has no such image, or does not accept the login for it"),
+        (true, false) if is_of_login => format!("the login for {host} was refused"),
+        (true, false) => format!("the login for {host} was refused, or may not read the image"),
+        (false, true) => format!("{host} has no such image, or wants a login: {add_one}"),
+        (false, false) => format!("there is no login for {host}: {add_one}"),
+    })
 }
 
 /// The progress of the layers.
@@ -350,6 +364,34 @@ mod tests {
         assert_eq!(said(r#"{"progressDetail":{},"error":"denied"}"#), Some("denied".into()), "Podman 4");
         assert_eq!(said(r#"{"status":"Downloading","progressDetail":{},"id":"a"}"#), None);
         assert_eq!(said("garbage"), None);
+    }
+
+    #[test]
+    fn advice_about_logins_fits_the_message() {
+        let no_access = "pull access denied for ngnix, repository does not exist or may require 'docker login': \
+                         denied: requested access to the resource is denied";
+        let of_file = "failed to register layer: open /var/lib/docker/tmp/a: permission denied";
+        let of_containerd = "pull access denied, repository does not exist or may require authorization: \
+                             authorization failed: no basic auth credentials";
+        let refused = "the login for ghcr.io was refused";
+        let unclear = "the login for ghcr.io was refused, or may not read the image";
+        let none = "there is no login for ghcr.io: add one under `registries` in the configuration";
+        let (no_image, no_image_or_login) = (
+            "ghcr.io has no such image, or does not accept the login for it",
+            "ghcr.io has no such image, or wants a login: add one under `registries` in the configuration",
+        );
+        for (message, with_login, without) in [
+            (no_access, Some(no_image), Some(no_image_or_login)),
+            (of_containerd, Some(refused), Some(none)),
+            ("unauthorized: incorrect username or password", Some(refused), Some(none)),
+            ("Get \"https://ghcr.io/v2/\": denied: denied", Some(unclear), Some(none)),
+            ("denied: Permission denied for the project", Some(unclear), Some(none)),
+            (of_file, None, None),
+            ("manifest unknown", None, None),
+        ] {
+            assert_eq!(login_advice(message, "ghcr.io", true).as_deref(), with_login, "{message}");
+            assert_eq!(login_advice(message, "ghcr.io", false).as_deref(), without, "{message}");
+        }
     }
 
     #[test]

@@ -33,6 +33,9 @@ const LONGEST_WAIT: Duration = Duration::from_hours(6);
 /// The media type of the answer about the manifests that refer to another one.
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
+/// The scheme of a header with a token.
+const BEARER: &str = "Bearer ";
+
 /// The words of rustls for a refusal by the server. One about a certificate means that of the client.
 const ALERT: &str = "received fatal alert";
 
@@ -286,7 +289,11 @@ impl Repository<'_> {
 
     fn login_advice(&self) -> String {
         let host = self.host;
-        if self.login.is_some() {
+        // A registry gives a token for the login, also if that may not read the image.
+        let has_token = self.authorization.as_ref().is_some_and(|value| value.starts_with(BEARER));
+        if self.login.is_some() && has_token {
+            format!("{host} has no such image, or the login may not read it")
+        } else if self.login.is_some() {
             format!("{host} refuses the login")
         } else {
             format!(
@@ -297,16 +304,18 @@ impl Repository<'_> {
 
     /// The header that answers a challenge.
     async fn authorize(&self, response: &Response) -> Result<String, RegistryError> {
+        let basic = self.basic();
+        // A registry may offer both. Only a token can do without a password.
+        let is_usable = |challenge: &Challenge| basic.is_some() || !matches!(challenge, Challenge::Basic);
         let challenges = response.headers().get_all(header::WWW_AUTHENTICATE).iter();
-        let challenge = challenges.filter_map(|value| value.to_str().ok()).find_map(Challenge::parse);
+        let challenges = challenges.filter_map(|value| value.to_str().ok());
+        let challenge = challenges.filter_map(Challenge::parse).find(is_usable);
         match challenge {
-            Some(Challenge::Basic) => {
-                self.basic().ok_or_else(|| RegistryError::Unauthorized(self.login_advice()))
-            }
+            Some(Challenge::Basic) => basic.ok_or_else(|| RegistryError::Unauthorized(self.login_advice())),
             Some(Challenge::Bearer { realm, service, scope }) => {
                 let scope = scope.unwrap_or_else(|| format!("repository:{}:pull", self.name));
                 let token = self.token(&realm, service.as_deref(), &scope).await?;
-                Ok(format!("Bearer {token}"))
+                Ok(format!("{BEARER}{token}"))
             }
             None => Err(RegistryError::Unauthorized(self.login_advice())),
         }
@@ -505,6 +514,52 @@ mod tests {
         repository.name = "other";
         repository.images(&digest, &platforms, &mut known).await.unwrap();
         assert_eq!(requests.load(Ordering::Relaxed), 2);
+    }
+
+    /// A registry that gives tokens to everybody and refuses them, and the number of tokens. It offers a password first.
+    async fn registry_with_tokens() -> (String, Arc<AtomicUsize>) {
+        let (tokens, given) = serve(|_| ok(r#"{"token": "t"}"#)).await;
+        let password = "www-authenticate: Basic realm=\"x\"";
+        let token = format!("www-authenticate: Bearer realm=\"{tokens}/token\"");
+        let refusal = format!("401 Unauthorized\r\n{password}\r\n{token}");
+        let (base, _) = serve(move |_| (refusal.clone(), String::new())).await;
+        (base, given)
+    }
+
+    #[tokio::test]
+    async fn missing_image_is_no_refusal_of_the_login() {
+        let (base, _) = registry_with_tokens().await;
+        let login = |token: Option<&str>| Login {
+            username: "ada".to_owned(),
+            password: "secret".to_owned(),
+            token: token.map(str::to_owned),
+        };
+        for (login, expected) in [
+            (None, "has no such image, or wants a login"),
+            (Some(login(Some("identity"))), "has no such image, or the login may not read it"),
+            // It answers the password itself.
+            (Some(login(None)), "refuses the login"),
+        ] {
+            let mut repository = repository(base.clone());
+            repository.login = login;
+            let error = repository.digest("1").await.unwrap_err();
+            assert_eq!(error.reason(), "Unauthorized");
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+        let (refusing, _) = serve(|_| ("401 Unauthorized".to_owned(), String::new())).await;
+        let challenge = format!("401 Unauthorized\r\nwww-authenticate: Bearer realm=\"{refusing}/token\"");
+        let (base, _) = serve(move |_| (challenge.clone(), String::new())).await;
+        let mut repository = repository(base);
+        repository.login = Some(login(None));
+        let error = repository.digest("1").await.unwrap_err();
+        assert!(error.to_string().contains("refuses the login"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn token_is_asked_for_where_a_password_is_offered_first() {
+        let (base, given) = registry_with_tokens().await;
+        repository(base).digest("1").await.unwrap_err();
+        assert_eq!(given.load(Ordering::Relaxed), 1);
     }
 
     /// Whether a path asks for the tag of the signatures in the older form.

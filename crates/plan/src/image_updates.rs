@@ -600,23 +600,27 @@ pub fn image_update_status(
     status.collect()
 }
 
-/// The settings of a question to the registry about a reference: the tags, the digests that run, and the platforms: that of the
-/// containers, else those of the nodes of a Swarm. None: that of the host.
+/// The settings of a question to the registry about a reference: the tags, the digests that run, and the platforms of all its
+/// containers: those that they ask for, else those of the nodes of a Swarm. `None` is that of the host.
 pub fn image_check(
     record: &Record,
     (stack, observed): (&Stack, &Observed),
     (image, update): (&str, &ImageUpdate),
-) -> (Option<TagRule>, BTreeSet<String>, BTreeSet<String>) {
+) -> (Option<TagRule>, BTreeSet<String>, BTreeSet<Option<String>>) {
     let running = record.followed_images.get(image).map(|known| known.running.values().cloned().collect());
-    let containers = stack.workloads.values().flat_map(Workload::containers);
-    let asked = containers
-        .filter(|container| container.image == image)
-        .find_map(|container| container.host.platform.clone());
     let nodes = observed.swarm.iter().flat_map(|swarm| swarm.nodes.values());
     let of_nodes = nodes.map(|node| node.platform.clone()).filter(|platform| !platform.is_empty());
-    let platforms = match asked {
-        Some(platform) => [platform].into(),
-        None => of_nodes.collect(),
-    };
-    (update.tag_rule(), running.unwrap_or_default(), platforms)
+    let mut default: BTreeSet<Option<String>> = of_nodes.map(Some).collect();
+    if default.is_empty() {
+        default.insert(None);
+    }
+    let containers = stack.workloads.values().flat_map(Workload::containers);
+    let mut platforms = BTreeSet::new();
+    for container in containers.filter(|container| container.image == image) {
+        match &container.host.platform {
+            Some(platform) => platforms.extend([Some(platform.clone())]),
+            None => platforms.extend(default.iter().cloned()),
+        }
+    }
+    (update.tag_rule(), running.unwrap_or_default(), if platforms.is_empty() { default } else { platforms })
 }

@@ -247,16 +247,11 @@ impl RegistryClient {
         let (mut is_running, mut is_available) = (true, question.available.as_ref() == Some(&digest));
         let mut proven: BTreeSet<String> = question.unproven.get(&digest).cloned().into_iter().collect();
         if !others.is_empty() {
-            let mut platforms: Vec<Platform> =
-                question.platforms.iter().map(|name| Platform::parse(name)).collect();
-            if platforms.is_empty() {
-                // Without it, an index that has changed for other platforms only would count as an update.
-                let own = self.connection.info().and_then(|info| info.platform());
-                platforms.push(own.ok_or_else(|| RegistryError::Unreachable {
-                    host: "the engine".to_owned(),
-                    problem: "its platform is not known".to_owned(),
-                })?);
-            }
+            let platform = |name: &Option<String>| match name {
+                Some(name) => Ok(Platform::parse(name)),
+                None => self.own_platform(),
+            };
+            let platforms = question.platforms.iter().map(platform).collect::<Result<Vec<_>, _>>()?;
             let newest = repository.images(&digest, &platforms, manifests).await?.unwrap_or_default();
             for other in others {
                 let known = repository.images(other, &platforms, manifests).await?;
@@ -281,6 +276,15 @@ impl RegistryClient {
             }
         }
         Ok(NewestImage { tag, digest, is_running, proven, is_available })
+    }
+
+    /// The platform of the engine. Without it, an index that has changed for other platforms only would count as an update.
+    fn own_platform(&self) -> Result<Platform, RegistryError> {
+        let own = self.connection.info().and_then(|info| info.platform());
+        own.ok_or_else(|| RegistryError::Unreachable {
+            host: "the engine".to_owned(),
+            problem: "its platform is not known".to_owned(),
+        })
     }
 }
 

@@ -21,9 +21,9 @@ pub struct ImageQuestion {
     pub unproven: BTreeSet<String>,
     /// The digest of the newer image that an earlier answer named.
     pub available: Option<String>,
-    /// The platforms that count, as Docker writes them: the one that the containers ask for, or those of the nodes of a Swarm. Empty: that
-    /// of the engine.
-    pub platforms: BTreeSet<String>,
+    /// The platforms that count, as Docker writes them: those that the containers ask for, and those of the nodes of a Swarm. `None` is
+    /// that of the engine.
+    pub platforms: BTreeSet<Option<String>>,
     /// The contents of the application's `imagePullSecrets`.
     pub secrets: Vec<ContentId>,
 }

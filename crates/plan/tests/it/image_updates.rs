@@ -9,7 +9,7 @@ use driftless_model::{
     Attempt, AvailableImage, FollowedImage, ImageUpdate, Observed, Record, Timestamp, UpdateMode,
 };
 use driftless_plan::{
-    RegistryAnswer, followed_images, images_in_use, note_newest_image, note_proven_images,
+    RegistryAnswer, followed_images, image_check, images_in_use, note_newest_image, note_proven_images,
     note_running_images, resolve_images, running_digests, unproven_digests, with_resolved_images,
 };
 
@@ -215,5 +215,29 @@ fn containers_of_another_tag_are_not_compared() {
         let running: Vec<&String> = known.running.values().collect();
         assert_eq!(running, if is_compared { vec!["sha256:a"] } else { Vec::new() }, "{image}");
         assert_eq!(known.available.is_none(), is_compared, "an image that runs is no newer one: {image}");
+    }
+}
+
+#[test]
+fn platforms_of_all_containers_of_an_image_count() {
+    let of = |platform: Option<&str>| {
+        let mut web = workload("web:1", 1);
+        web.container.host.platform = platform.map(str::to_owned);
+        web
+    };
+    let (amd, arm) = (Some("linux/amd64"), Some("linux/arm64"));
+    for (asked, expected) in [
+        ([amd, arm], &[amd, arm][..]),
+        ([None, arm], &[None, arm][..]),
+        ([arm, arm], &[arm][..]),
+        ([None, None], &[None][..]),
+    ] {
+        let mut other = of(Some("linux/s390x"));
+        other.container.image = "other:1".to_owned();
+        let stack = stack([("a", of(asked[0])), ("b", of(asked[1])), ("c", other)]);
+        let on_host = (&stack, &Observed::default());
+        let (_, _, found) = image_check(&Record::default(), on_host, ("web:1", &ImageUpdate::default()));
+        let found: Vec<Option<&str>> = found.iter().map(Option::as_deref).collect();
+        assert_eq!(found, expected);
     }
 }

@@ -24,8 +24,11 @@ use crate::registry_login::Login;
 /// The largest manifest, list of tags or token, in bytes.
 const LARGEST: usize = 4 << 20;
 
-/// The most pages of a list of tags. A page has up to 1000.
-const MOST_PAGES: usize = 100;
+/// A list of tags is not read further after this many.
+const MOST_TAGS: usize = 100_000;
+
+/// The most pages of a list of tags. A page has up to 1000, and on some registries only 100.
+const MOST_PAGES: usize = 1000;
 
 /// The longest wait that a registry may ask for.
 const LONGEST_WAIT: Duration = Duration::from_hours(6);
@@ -215,7 +218,7 @@ impl Repository<'_> {
         struct Page {
             tags: Option<Vec<String>>,
         }
-        let mut newest: Option<String> = None;
+        let (mut newest, mut count): (Option<String>, usize) = (None, 0);
         let mut path = "tags/list?n=1000".to_owned();
         for _ in 0..MOST_PAGES {
             let response = self.send(&Method::GET, &path).await?;
@@ -226,13 +229,18 @@ impl Repository<'_> {
             let tags = page.tags.unwrap_or_default();
             let known = newest.iter().chain(&tags).map(String::as_str);
             newest = rule.newest(current, known).map(str::to_owned);
-            match next {
-                Some(query) => path = format!("tags/list?{query}"),
-                None => break,
+            count = count.saturating_add(tags.len());
+            let Some(query) = next else {
+                let range = rule.range.to_string();
+                return newest.ok_or_else(|| RegistryError::NoTag { image: image.to_owned(), range });
+            };
+            if count >= MOST_TAGS {
+                break;
             }
+            path = format!("tags/list?{query}");
         }
-        let range = rule.range.to_string();
-        newest.ok_or_else(|| RegistryError::NoTag { image: image.to_owned(), range })
+        // The newest one may be among the others.
+        Err(invalid(self.host, format!("the list of tags goes on after {count} of them")))
     }
 
     async fn get(&mut self, path: &str) -> Result<Vec<u8>, RegistryError> {
@@ -514,6 +522,29 @@ mod tests {
         repository.name = "other";
         repository.images(&digest, &platforms, &mut known).await.unwrap();
         assert_eq!(requests.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test]
+    async fn newest_tag_is_that_of_a_whole_list() {
+        let rule = TagRule { range: driftless_model::VersionRange::parse("^1").unwrap(), pattern: None };
+        let page = |tags: usize, next: &str| {
+            let tags: Vec<String> = (0..tags).map(|number| format!("1.{number}.0")).collect();
+            let link = format!("200 OK\r\nlink: </v2/app/tags/list?{next}>; rel=\"next\"");
+            (link, serde_json::json!({ "tags": tags }).to_string())
+        };
+        let (base, _) = serve(move |path| match path.rsplit_once('=') {
+            Some((_, "200")) => ok(r#"{"tags": ["1.5000.0", "2.0.0"]}"#),
+            Some((_, number)) => page(100, &format!("last={}", number.parse::<usize>().unwrap() % 1000 + 1)),
+            None => ok("{}"),
+        })
+        .await;
+        let newest = repository(base).newest_tag(Some("1.0.0"), &rule, "app:1.0.0").await;
+        assert_eq!(newest.unwrap(), "1.5000.0");
+
+        let (base, requests) = serve(move |_| page(40_000, "last=x")).await;
+        let newest = repository(base).newest_tag(Some("1.0.0"), &rule, "app:1.0.0").await;
+        assert_eq!(newest.unwrap_err().reason(), "Invalid");
+        assert_eq!(requests.load(Ordering::Relaxed), 3);
     }
 
     /// A registry that gives tokens to everybody and refuses them, and the number of tokens. It offers a password first.

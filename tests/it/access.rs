@@ -24,6 +24,7 @@ use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpSocket, TcpStream},
+    sync::oneshot,
 };
 use tower::ServiceExt;
 
@@ -263,6 +264,39 @@ async fn every_write_is_in_the_audit() {
     assert_eq!(written.lines().count(), 4);
     let first: AuditEntry = serde_json::from_str(written.lines().next().unwrap()).unwrap();
     assert_eq!((first.sequence, first.result), (1, AuditResult::Accepted));
+}
+
+#[tokio::test]
+async fn request_of_a_client_that_has_gone_is_in_the_audit() {
+    let sample::Agent { handle, store, mut inbox } = agent([shop()]);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let routes = router(handle, store.clone(), Access::loopback());
+    let server = tokio::spawn(serve(listener, routes, async { drop(stopped.await) }));
+    let mut asked = Vec::new();
+    for line in ["POST suspend", "POST heal", "GET plan"] {
+        let (method, action) = line.split_once(' ').unwrap();
+        let mut socket = TcpStream::connect(address).await.unwrap();
+        let line = format!("{method} /api/v1/applications/shop/{action} HTTP/1.1\r\nhost: localhost\r\n");
+        socket.write_all(format!("{line}content-length: 0\r\n\r\n").as_bytes()).await.unwrap();
+        asked.push(inbox.requests.recv().await.unwrap());
+        // The client goes before there is an answer.
+        drop(socket);
+    }
+    let mut question = asked.pop().unwrap();
+    question.reply.closed().await;
+    let unanswered = asked.pop().unwrap();
+    asked.pop().unwrap().reply.send(Ok(Answer::Accepted)).unwrap();
+    stop.send(()).unwrap();
+    // Paused time jumps to the limit of the server as soon as nobody has anything else to do.
+    tokio::time::pause();
+    server.await.unwrap();
+    assert!(unanswered.reply.is_closed());
+    let entries = store.audit(None, 10, None).unwrap();
+    let results: Vec<_> = entries.iter().map(|entry| (entry.action.as_str(), entry.result)).collect();
+    assert_eq!(results, [("heal", AuditResult::Failed), ("suspend", AuditResult::Accepted)]);
+    assert_eq!(entries[0].message, "the agent is shutting down");
 }
 
 /// A server on loopback, for which the kernel knows the client's user.

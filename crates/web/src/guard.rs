@@ -1,7 +1,7 @@
 //! The door of all guarded routes: identifies the actor, checks what the request needs, limits how many requests are
 //! answered at the same time, and writes the audit.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use axum::{
     body::Body,
@@ -20,6 +20,7 @@ use super::{
         audit::{AuditNote, REPORT, completed, entry, entry_of},
         foreign_refusal, is_cross_site, is_same_origin, needed,
     },
+    acting::ActingRequests,
     error::Error,
     fleet::{instance_of, note_conflict},
     limits::MOST_REQUESTS,
@@ -29,7 +30,7 @@ use super::{
 };
 use driftless_agent::{Auditor, Handle};
 use driftless_fleet::SIGNATURE_HEADER;
-use driftless_model::{Actor, ActorKind, AuditResult, Channel};
+use driftless_model::{Actor, ActorKind, AuditEntry, AuditResult, Channel};
 
 /// The longest time that a stream goes on after its token or session has expired.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
@@ -116,13 +117,38 @@ pub(super) async fn guard(State(guard): State<Guard>, mut request: Request, next
         return Error::Busy("the agent answers too many requests: try again".to_owned()).into_response();
     };
     let credential = identity.credential;
+    let acting = ActingRequests::of(request.extensions());
     request.extensions_mut().insert(identity);
     request.extensions_mut().insert(note.clone());
-    let response = next.run(request).await;
-    guard.auditor.store(completed(record, &note, &response)).await;
-    let mut response = end_with_credentials(response, &guard.authenticator, headers, credential);
-    response.extensions_mut().insert(Seat::new(permit));
-    response
+    let answered = async move {
+        let mut response = next.run(request).await;
+        response.extensions_mut().insert(Seat::new(permit));
+        response
+    };
+    let response = if let Some(record) = record {
+        answer_and_audit(answered, (record, note), &acting, Arc::clone(&guard.auditor)).await
+    } else {
+        // The answer to a question is for its client only.
+        answered.await
+    };
+    end_with_credentials(response, &guard.authenticator, headers, credential)
+}
+
+/// Answers a request that acts and writes its audit, also if the client does not wait for it.
+async fn answer_and_audit(
+    answered: impl Future<Output = Response> + Send + 'static,
+    (record, note): (AuditEntry, AuditNote),
+    acting: &ActingRequests,
+    auditor: Arc<Auditor>,
+) -> Response {
+    let answered = acting.interruptible(answered);
+    let audited = acting.spawn(async move {
+        let response = answered.await;
+        auditor.store(completed(Some(record), &note, &response)).await;
+        response
+    });
+    // It has panicked, which the log says, or the runtime ends.
+    audited.await.unwrap_or_else(|_| Error::Stopping.into_response())
 }
 
 /// Ends a stream when the token or session of its request is not valid any more.

@@ -27,6 +27,7 @@ use driftless_store::Store;
 
 mod access;
 mod access_routes;
+mod acting;
 mod answers;
 mod api;
 mod error;

@@ -1,6 +1,7 @@
 //! The routes of the API in one table, from which the router and the OpenAPI document are made.
 
 use axum::{
+    middleware::from_fn,
     response::{IntoResponse, Response},
     routing::{delete, get, post, put},
 };
@@ -8,7 +9,9 @@ use http::header;
 use serde_json::Value;
 
 use crate::{
-    access_routes, api, events, fleet, fleet_keys, fleet_requests, images, metrics, notifications, objects,
+    access_routes,
+    acting::act_without_client,
+    api, events, fleet, fleet_keys, fleet_requests, images, metrics, notifications, objects,
     operation::{
         Content::{List, Nothing, One, Text},
         Operation, Query, paths,
@@ -41,7 +44,7 @@ pub(super) fn open() -> Vec<Operation> {
         Operation::new(
             "post",
             "/api/v1/fleet/join",
-            post(fleet_keys::join),
+            post(fleet_keys::join).layer(from_fn(act_without_client)),
             "Enrol a host that has an invite",
         )
         .open()

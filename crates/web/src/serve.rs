@@ -30,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use super::{
+    acting::ActingRequests,
     peer::{LocalUser, Peer, TcpPeer},
     tls::ListenerTls,
 };
@@ -179,7 +180,8 @@ async fn answer_plain_request(socket: &mut TcpStream) -> std::io::Result<()> {
 pub async fn serve(listener: impl Into<Listener>, router: Router, shutdown: impl Future<Output = ()> + Send) {
     let listener = listener.into();
     let stopping = CancellationToken::new();
-    let router = router.layer(Extension(Stopping(stopping.clone())));
+    let acting = ActingRequests::default();
+    let router = router.layer(Extension(Stopping(stopping.clone()))).layer(Extension(acting.clone()));
     let slots = Connections::new();
     let mut connections = JoinSet::new();
     tokio::pin!(shutdown);
@@ -203,9 +205,14 @@ pub async fn serve(listener: impl Into<Listener>, router: Router, shutdown: impl
     }
     drop(listener);
     stopping.cancel();
-    let rest = async { while connections.join_next().await.is_some() {} };
+    let rest = async {
+        while connections.join_next().await.is_some() {}
+        // Those whose clients have gone.
+        acting.end().await;
+    };
     if timeout(GRACE, rest).await.is_err() {
         connections.shutdown().await;
+        acting.abandon().await;
     }
 }
 

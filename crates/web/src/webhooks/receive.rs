@@ -17,7 +17,7 @@ use super::{
     keyring::ActiveWebhook,
     receiver::{BODY_LIMIT, BODY_WITHIN, Receiver},
 };
-use crate::{access::audit::entry_of, error::Error, peer::Peer};
+use crate::{access::audit::entry_of, acting::ActingRequests, error::Error, peer::Peer};
 use driftless_forge::webhook;
 use driftless_forge::{webhook::Moved, webhook::Verdict};
 use driftless_model::{Actor, ActorKind, AuditEntry, Channel, Delivery, DeliveryResult};
@@ -184,22 +184,21 @@ async fn accept(
         }
         Verdict::Ring { moved, maybe_other_branch, remark } => {
             let delivery = delivery(DeliveryResult::Accepted, moved, remark);
-            store(receiver, webhook, Delivery { maybe_other_branch, ..delivery }).await
+            let delivery = Delivery { maybe_other_branch, ..delivery };
+            let repository = webhook.hook.repository.name.clone();
+            // It is in the audit also if the sender disconnects.
+            let acting = ActingRequests::of(&parts.extensions);
+            let stored = acting.spawn(store(receiver.clone(), repository, delivery));
+            stored.await.unwrap_or(Err(Refusal::NotKept))
         }
     }
 }
 
 /// Stores a delivery and triggers a fetch. The fetch is triggered even if storing failed; it is then lost if the agent
 /// ends.
-async fn store(
-    receiver: &Receiver,
-    webhook: &ActiveWebhook,
-    delivery: Delivery,
-) -> Result<Delivery, Refusal> {
-    let repository = webhook.hook.repository.name.clone();
+async fn store(receiver: Receiver, repository: String, delivery: Delivery) -> Result<Delivery, Refusal> {
     let place = receiver.0.queue.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
     let (inner, name, kept) = (Arc::clone(&receiver.0), repository.clone(), delivery.clone());
-    // This completes even if the sender disconnects.
     let written = tokio::task::spawn_blocking(move || {
         let _place = place;
         let written = inner.store.accept_delivery(&name, &kept);

@@ -126,6 +126,7 @@ impl Host {
             environment: Arc::new(move |_: &str| token.clone()),
             enrolments: Enrolments::default(),
             requests: Default::default(),
+            is_released: false,
             clock: Clock::System,
         };
         let stop = CancellationToken::new();
@@ -738,6 +739,7 @@ async fn collector_that_git_names_is_known_without_a_report() {
         environment: Arc::new(|_: &str| None),
         enrolments: Enrolments::default(),
         requests: Default::default(),
+        is_released: false,
         clock: Clock::System,
     };
     let handle = handle

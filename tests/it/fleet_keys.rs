@@ -219,6 +219,7 @@ impl Host {
                 allowed: allowed.iter().copied().collect(),
                 ..RequestSettings::default()
             },
+            is_released: false,
             clock,
         };
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());

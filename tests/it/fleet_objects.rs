@@ -87,6 +87,7 @@ impl Host {
             page: String::new(),
             environment: Arc::new(environment),
             requests: Default::default(),
+            is_released: false,
             clock,
         };
         let stop = CancellationToken::new();

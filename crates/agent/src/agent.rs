@@ -228,6 +228,7 @@ impl Agent {
                 allowed: settings.fleet.allow_requests.clone(),
                 audit: settings.audit.clone(),
             },
+            is_released: matches!(Release::of(&store), Release::Released(_)),
             clock,
         };
         let handle = handle.with_own_report(source.for_itself(settings.report.every));

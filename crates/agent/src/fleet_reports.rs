@@ -48,6 +48,8 @@ pub struct ReportSource {
     pub environment: Lookup,
     /// The requests that collectors may make.
     pub requests: RequestSettings,
+    /// Whether a user has released everything. The agent starts again when that changes.
+    pub is_released: bool,
     /// The collectors that get signed reports.
     pub enrolments: Enrolments,
     /// For the times in the status.
@@ -101,6 +103,7 @@ impl ReportSource {
             every: every.as_secs().max(1),
             repositories: repositories.collect(),
             applications: applications.collect(),
+            released: self.is_released,
             requests: Vec::new(),
             allows: self.requests.allowed.iter().map(|kind| kind.word().to_owned()).collect(),
         };

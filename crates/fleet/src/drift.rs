@@ -13,7 +13,10 @@ pub struct FleetDrift {
     pub applications: Vec<ApplicationDrift>,
     /// Hosts whose state is not known, so that nothing is said about their applications.
     pub unknown: Vec<UnknownHost>,
-    /// The number of hosts whose state is known.
+    /// Hosts on which everything was released: they follow nothing that they could differ from.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub released: Vec<String>,
+    /// The number of other hosts whose state is known.
     pub hosts: usize,
 }
 
@@ -57,14 +60,14 @@ pub fn fleet_drift(hosts: &[HostView], only: &[String]) -> FleetDrift {
     let mut unknown = |host: &str, state, reason: &str| {
         found.unknown.push(UnknownHost { host: host.to_owned(), state, reason: reason.to_owned() });
     };
-    let mut known = Vec::new();
+    let (mut known, mut released) = (Vec::new(), Vec::new());
     for host in hosts.iter().filter(|host| only.is_empty() || only.contains(&host.name)) {
         let is_fresh = !matches!(host.state, HostState::Lost | HostState::Stale | HostState::NeverReported);
         match &host.report {
+            Some(report) if is_fresh && report.released => released.push(host.name.clone()),
             Some(report) if is_fresh => {
                 let unobserved = report.repositories.iter().find_map(|it| report.unobserved(it));
-                let started = report.repositories.is_empty().then(|| "the agent has just started".to_owned());
-                if let Some(reason) = started.or(unobserved) {
+                if let Some(reason) = report.unread().or(unobserved) {
                     unknown(&host.name, host.state, &reason);
                 }
                 known.push((host, report));
@@ -75,7 +78,7 @@ pub fn fleet_drift(hosts: &[HostView], only: &[String]) -> FleetDrift {
     for name in only.iter().filter(|name| !hosts.iter().any(|host| host.name == **name)) {
         unknown(name, HostState::NeverReported, "it has never reported");
     }
-    found.hosts = known.len();
+    (found.released, found.hosts) = (released, known.len());
     for (host, report) in known {
         let differs = report.applications.iter().filter(|it| it.drift > 0 || it.sync != SyncStatus::Synced);
         found.applications.extend(differs.map(|application| ApplicationDrift {
@@ -166,5 +169,14 @@ mod tests {
         let found = fleet_drift(&view(vec![last], &[], NOW), &[]);
         assert_eq!(found.unknown.len(), 1, "{found:?}");
         assert_eq!(found.unknown[0].reason, "infra has not been read yet");
+    }
+
+    #[test]
+    fn released_host_is_neither_unknown_nor_without_drift() {
+        let mut last = host("nas", SyncStatus::Synced, 0, 1);
+        let report = std::sync::Arc::make_mut(&mut last.report);
+        (report.repositories, report.applications, report.released) = (Vec::new(), Vec::new(), true);
+        let found = fleet_drift(&view(vec![last], &[], NOW), &[]);
+        assert_eq!(found, FleetDrift { released: vec!["nas".to_owned()], ..FleetDrift::default() });
     }
 }

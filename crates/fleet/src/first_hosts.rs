@@ -235,7 +235,7 @@ impl HostOrName<'_> {
     }
 }
 
-/// `None`: the host does not have the application.
+/// `None`: the host does not have the application, as one on which everything was released.
 fn judge(
     host: HostOrName<'_>,
     app: &AppName,
@@ -261,6 +261,9 @@ fn judge(
             reason => format!("{name} is {}: {reason}", host.state),
         }));
     };
+    if report.released {
+        return None;
+    }
     match report.applications.iter().find(|application| application.name == *app) {
         Some(application) => Some(judge_application(name, application, commits, images)),
         None => unobserved(report).map(|why| FirstHost::Unknown(format!("{name}: {why}"))),
@@ -269,12 +272,11 @@ fn judge(
 
 /// Why the report may lack an application that the host has.
 fn unobserved(report: &HostReport) -> Option<String> {
-    if report.repositories.is_empty() {
-        return Some("the agent has just started".to_owned());
-    }
-    report.repositories.iter().find_map(|repository| {
-        let message = (!repository.message.is_empty()).then(|| repository.message.clone());
-        message.or_else(|| report.unobserved(repository))
+    report.unread().or_else(|| {
+        report.repositories.iter().find_map(|repository| {
+            let message = (!repository.message.is_empty()).then(|| repository.message.clone());
+            message.or_else(|| report.unobserved(repository))
+        })
     })
 }
 
@@ -683,6 +685,14 @@ mod tests {
         let mut other = shop("c", "b", GOOD, at);
         std::sync::Arc::make_mut(&mut other.report).applications[0].name = AppName::from("mail");
         assert_eq!(it.at(1, Some(vec![shop("a", "b", GOOD, at), other])), said("FirstHostsNew", Some(11)));
+        // Nor are hosts on which everything was released.
+        let mut released = shop("c", "a", GOOD, at);
+        let report = std::sync::Arc::make_mut(&mut released.report);
+        (report.repositories, report.applications) = (Vec::new(), Vec::new());
+        let both = |released: &LastReport| Some(vec![shop("a", "b", GOOD, at), released.clone()]);
+        assert_eq!(it.at(1, both(&released)), said("FirstHostsUnknown", None));
+        std::sync::Arc::make_mut(&mut released.report).released = true;
+        assert_eq!(it.at(1, both(&released)), said("FirstHostsNew", Some(11)));
         // Nor are hosts with other labels.
         let mut elsewhere = shop("d", "a", SICK, at);
         std::sync::Arc::make_mut(&mut elsewhere.report).labels.clear();

@@ -20,10 +20,14 @@ pub struct FleetGoal {
 /// One sentence for each host that has not reached the goal. Empty: the goal is reached.
 pub fn unreached(hosts: &[HostView], goal: &FleetGoal) -> Vec<String> {
     let mut sentences = Vec::new();
-    let mut judged = 0;
+    let (mut judged, mut released) = (0, Vec::new());
     for host in hosts.iter().filter(|host| goal.hosts.is_empty() || goal.hosts.contains(&host.name)) {
         match judge(host, goal) {
             Judgement::Elsewhere => continue,
+            Judgement::Released => {
+                released.push(format!("{}: everything was released there", host.name));
+                continue;
+            }
             Judgement::Reached => {}
             Judgement::Unreached(why) => sentences.push(format!("{}: {why}", host.name)),
         }
@@ -31,6 +35,9 @@ pub fn unreached(hosts: &[HostView], goal: &FleetGoal) -> Vec<String> {
     }
     for name in goal.hosts.iter().filter(|name| !hosts.iter().any(|host| host.name == **name)) {
         sentences.push(format!("{name}: it has never reported"));
+    }
+    if judged == 0 && sentences.is_empty() {
+        sentences = released;
     }
     if judged == 0 && sentences.is_empty() {
         sentences.push(match &goal.repository {
@@ -47,6 +54,8 @@ enum Judgement {
     Unreached(String),
     /// The host does not follow the repository.
     Elsewhere,
+    /// Everything was released on the host, so it will not reach any commit.
+    Released,
 }
 
 fn judge(host: &HostView, goal: &FleetGoal) -> Judgement {
@@ -56,11 +65,14 @@ fn judge(host: &HostView, goal: &FleetGoal) -> Judgement {
         .iter()
         .filter(|repository| goal.repository.as_ref().is_none_or(|name| *name == repository.name))
         .collect();
-    if of_goal.is_empty() && goal.repository.is_some() {
+    if of_goal.is_empty() && goal.repository.is_some() && report.unread().is_none() {
         return Judgement::Elsewhere;
     }
     if matches!(host.state, HostState::Lost | HostState::Stale) {
         return Judgement::Unreached(host.reason.clone());
+    }
+    if report.released {
+        return Judgement::Released;
     }
     let is_wanted =
         |commit: Option<&CommitId>| commit.is_some_and(|id| id.as_str().starts_with(&goal.commit));
@@ -190,6 +202,24 @@ mod tests {
         std::sync::Arc::make_mut(&mut last.report).repositories.clear();
         let started = view(vec![last], &[], NOW);
         assert_eq!(unreached(&started, &goal()), ["a: the agent has just started"]);
+        // It does not say yet whether it follows the repository.
+        let of_infra = FleetGoal { repository: Some("infra".to_owned()), ..goal() };
+        assert_eq!(unreached(&started, &of_infra), ["a: the agent has just started"]);
+    }
+
+    #[test]
+    fn released_host_is_not_awaited() {
+        let mut last = host("b", "b", HealthStatus::Healthy);
+        let report = std::sync::Arc::make_mut(&mut last.report);
+        (report.repositories, report.applications, report.released) = (Vec::new(), Vec::new(), true);
+        let both = view(vec![host("a", "a", HealthStatus::Healthy), last.clone()], &[], NOW);
+        assert_eq!(unreached(&both, &goal()), Vec::<String>::new());
+        let of_infra = FleetGoal { repository: Some("infra".to_owned()), ..goal() };
+        assert_eq!(unreached(&both, &of_infra), Vec::<String>::new());
+        // Alone it proves nothing about the commit.
+        let alone = view(vec![last], &[], NOW);
+        assert_eq!(unreached(&alone, &goal()), ["b: everything was released there"]);
+        assert_eq!(unreached(&alone, &of_infra), ["no host follows the repository infra"]);
     }
 
     #[test]

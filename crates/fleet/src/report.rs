@@ -55,6 +55,9 @@ pub struct HostReport {
     /// By name.
     #[serde(default)]
     pub applications: Vec<ApplicationReport>,
+    /// Whether a user has released everything on the host, so that it follows no repository and manages nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub released: bool,
     /// The results of the last requests of the collector.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<HostRequestResult>,
@@ -179,6 +182,7 @@ impl Default for HostReport {
             every: 30,
             repositories: Vec::new(),
             applications: Vec::new(),
+            released: false,
             requests: Vec::new(),
             allows: Vec::new(),
         }
@@ -194,6 +198,13 @@ impl HostReport {
     /// The time between two heartbeats.
     pub fn heartbeat(&self) -> Duration {
         Duration::from_secs(self.every)
+    }
+
+    /// A sentence if the report has no repository yet, as just after a start of the agent. One that manages nothing has none for
+    /// good.
+    pub(crate) fn unread(&self) -> Option<String> {
+        let is_early = self.repositories.is_empty() && !self.released;
+        is_early.then(|| "the agent has just started".to_owned())
     }
 
     /// The number of differences from Git of all applications.

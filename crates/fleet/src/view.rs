@@ -19,6 +19,10 @@ use crate::{
 /// Why a host is lost.
 const SILENT: &str = "nothing was heard for 10 minutes or more";
 
+/// Why a host manages nothing.
+const RELEASED: &str =
+    "everything was released there; `driftless release --undo` on the host manages again what Git says";
+
 /// The last report of a host, as the collector keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastReport {
@@ -58,7 +62,7 @@ pub enum HostState {
     OutOfSync,
     /// An application is on its way, or not observed yet.
     Progressing,
-    /// An application, or a Job or rollout of it, is suspended, and all others are well.
+    /// An application, or a Job or rollout of it, is suspended, and all others are well. Or everything was released on the host.
     Suspended,
     /// Everything is as Git says and works.
     Healthy,
@@ -266,6 +270,9 @@ fn host_view(last: LastReport, now: Timestamp) -> HostView {
 
 /// The worst that a fresh report says, and the first thing that it says it about.
 fn reported_state(report: &HostReport) -> (HostState, String) {
+    if report.released {
+        return (HostState::Suspended, RELEASED.to_owned());
+    }
     // A sentence is made for the worst one only: there may be thousands.
     let applications = report.applications.iter().map(|application| {
         let state = match (application.health, application.sync) {
@@ -281,8 +288,7 @@ fn reported_state(report: &HostReport) -> (HostState, String) {
     let repositories = repositories
         .map(|repository| (HostState::OutOfSync, (repository.name.as_str(), repository.message.as_str())));
     let unobserved = report.repositories.iter().filter_map(|repository| report.unobserved(repository));
-    let started = report.repositories.is_empty().then(|| "the agent has just started".to_owned());
-    let incomplete = unobserved.chain(started).map(|reason| (HostState::Progressing, reason));
+    let incomplete = unobserved.chain(report.unread()).map(|reason| (HostState::Progressing, reason));
     let worst = applications.chain(repositories).min_by_key(|(state, _)| *state);
     let worst = worst.map(|(state, (name, message))| (state, sentence(name, message)));
     match worst.into_iter().chain(incomplete).min_by_key(|(state, _)| *state) {
@@ -417,7 +423,10 @@ mod tests {
         Arc::make_mut(&mut last.report).repositories.clear();
         Arc::make_mut(&mut last.report).applications.clear();
         let reason = "the agent has just started".to_owned();
-        assert_eq!(state(&view(vec![last], &[], NOW)), (HostState::Progressing, reason));
+        assert_eq!(state(&view(vec![last.clone()], &[], NOW)), (HostState::Progressing, reason));
+        // It manages nothing, so there is nothing that it could observe.
+        Arc::make_mut(&mut last.report).released = true;
+        assert_eq!(state(&view(vec![last], &[], NOW)), (HostState::Suspended, RELEASED.to_owned()));
     }
 
     #[test]

@@ -129,5 +129,9 @@ fn text(found: &FleetDrift, width: Option<usize>, colours: Colours) -> String {
         let hosts = if found.hosts == 1 { "1 host" } else { &format!("{} hosts", found.hosts) };
         let _ = writeln!(text, "no drift on {hosts}");
     }
+    for host in &found.released {
+        let line = format!("{}: everything was released there, so it follows no repository", plain(host));
+        let _ = writeln!(text, "{}", colours.paint(Paint::Soft, &line));
+    }
     text
 }

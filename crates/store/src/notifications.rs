@@ -11,8 +11,8 @@ use crate::{
     store::{Store, from_sql, readable, to_json, to_sql},
 };
 
-/// The number of sent notifications that are kept for each receiver, for its rate limit.
-const MAX_SENT: i64 = 200;
+/// The number of sent messages that are kept for each receiver, for its rate limit: the highest one that `rateLimit` may have.
+const MAX_SENT: i64 = 1000;
 
 /// The number of waiting notifications for each receiver. The oldest are dropped beyond it.
 const MAX_WAITING: i64 = 1000;
@@ -114,7 +114,7 @@ impl Store {
         })
     }
 
-    /// When messages were sent to a receiver since `since`, oldest first. Notifications of one message count once.
+    /// When messages were sent to a receiver since `since`, oldest first. Messages of older agents have a row for each notification.
     pub fn sent_times(&self, receiver: &str, since: Timestamp) -> Result<Vec<Timestamp>, Error> {
         self.read("the notifications", |connection| {
             let times: Vec<i64> = connection
@@ -127,16 +127,27 @@ impl Store {
         })
     }
 
-    /// Marks notifications as sent in one message, unless they have changed in the meantime.
+    /// Removes notifications that were sent in one message, unless they have changed in the meantime, and keeps the time of the
+    /// message. It has one row, so that large messages do not push others out of the rate limit.
     pub fn mark_sent(&self, receiver: &str, sent: &[Notification], now: Timestamp) -> Result<(), Error> {
         self.write("the notifications", Durability::Process, |transaction| {
             for notification in sent {
                 transaction
-                    .prepare_cached(
-                        "UPDATE notifications SET sent = ?2 WHERE sequence = ?1 AND sent IS NULL",
-                    )?
-                    .execute(params![to_sql(notification.number), to_sql(now.0)])?;
+                    .prepare_cached("DELETE FROM notifications WHERE sequence = ?1 AND sent IS NULL")?
+                    .execute(params![to_sql(notification.number)])?;
             }
+            let Some(first) = sent.first() else { return Ok(()) };
+            transaction
+                .prepare_cached(
+                    "INSERT INTO notifications (receiver, incident, at, sent, notification) VALUES (?1, ?2, ?3, ?4, ?5)",
+                )?
+                .execute(params![
+                    receiver,
+                    to_sql(first.incident.number),
+                    to_sql(first.at.0),
+                    to_sql(now.0),
+                    to_json(first)?
+                ])?;
             transaction
                 .prepare_cached(
                     "DELETE FROM notifications WHERE receiver = ?1 AND sent IS NOT NULL AND sequence <= (SELECT \
@@ -304,7 +315,25 @@ mod tests {
         let waiting = store.waiting_notifications("phone").unwrap();
         store.mark_sent("phone", &waiting, Timestamp(8)).unwrap();
         assert_eq!(store.waiting_notifications("phone").unwrap(), []);
-        assert_eq!(store.sent_times("phone", Timestamp(0)).unwrap(), [Timestamp(8)]);
+        assert_eq!(store.sent_times("phone", Timestamp(0)).unwrap(), [Timestamp(7), Timestamp(8)]);
+    }
+
+    #[test]
+    fn large_messages_push_no_others_out_of_the_rate_limit() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        for message in 0..30 {
+            for number in 0..50 {
+                let incident = incident(&format!("app{message}-{number}"), "a");
+                let opened = update(IncidentPhase::Opened, &incident);
+                store.update_incidents(&opened, Timestamp(message)).unwrap();
+            }
+            let waiting = store.waiting_notifications("phone").unwrap();
+            assert_eq!(waiting.len(), 50);
+            store.mark_sent("phone", &waiting, Timestamp(message)).unwrap();
+        }
+        assert_eq!(store.waiting_notifications("phone").unwrap(), []);
+        let times: Vec<Timestamp> = (0..30).map(Timestamp).collect();
+        assert_eq!(store.sent_times("phone", Timestamp(0)).unwrap(), times);
     }
 
     #[test]

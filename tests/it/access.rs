@@ -300,7 +300,7 @@ async fn request_of_a_client_that_has_gone_is_in_the_audit() {
 }
 
 /// A server on loopback, for which the kernel knows the client's user.
-async fn served(router: Router) -> SocketAddr {
+pub(crate) async fn served(router: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve(listener, router, std::future::pending()));
@@ -308,7 +308,7 @@ async fn served(router: Router) -> SocketAddr {
 }
 
 /// Sends a request with these headers and returns the whole answer.
-async fn raw(address: SocketAddr, line: &str, headers: &[(&str, &str)], body: &str) -> String {
+pub(crate) async fn raw(address: SocketAddr, line: &str, headers: &[(&str, &str)], body: &str) -> String {
     exchange(TcpStream::connect(address).await.unwrap(), line, headers, body).await
 }
 

@@ -33,7 +33,10 @@ use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
 use tower::ServiceExt;
 
-use crate::sample::{self, agent, blog, shop};
+use crate::{
+    access::{raw, served},
+    sample::{self, agent, blog, shop},
+};
 
 /// A key on the curve P-256, for this test alone.
 const SIGNING_KEY: &str = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgW+dyiahtF84UIzkrx9d1SiioRtKINkSJlfJMjDBplCyhRANCAATrEP1GyF9S269Jak/xzkIKGsW1eLUBecitZa99mMYeqX/uoDwn9tTiHrwjrbvIbOgHBDna4nEe33wjpn4yTq6f";
@@ -504,6 +507,23 @@ async fn answers_of_another_log_in_are_refused() {
     assert_eq!(code.status, StatusCode::BAD_GATEWAY);
     assert!(code.text.contains("the provider answers 400: invalid_grant: no"), "{}", code.text);
     assert_eq!(it.end(&good, &cookie).await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn refused_answers_lock_nobody_out() {
+    let it = fixture().await;
+    // All requests have one address, as behind a reverse proxy.
+    let address = served(it.router.clone()).await;
+    let host = ("host", "driftless.example");
+    for _ in 0..12 {
+        let refused = raw(address, "GET /auth/callback?state=x", &[host], "").await;
+        assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");
+    }
+    let cookie = it.begin("").await;
+    let state = it.idp.asked.lock().unwrap()["state"].clone();
+    let line = format!("GET /auth/callback?code={CODE}&state={state}");
+    let ended = raw(address, &line, &[host, ("cookie", &cookie)], "").await;
+    assert!(ended.starts_with("HTTP/1.1 200") && ended.contains("You are logged in."), "{ended}");
 }
 
 #[tokio::test]

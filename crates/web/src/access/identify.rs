@@ -134,7 +134,7 @@ pub(crate) struct Authenticator {
     /// Changes when a token is revoked or a session ends.
     withdrawals: watch::Sender<()>,
     session_key: [u8; 32],
-    /// Wrong credentials that may be guesses of the configured token or of a log-in.
+    /// Wrong credentials that may be guesses of the configured token.
     failures: FailureRates,
     /// Wrong credentials that are no guesses, because those that they resemble are random: signatures, invites and named tokens.
     /// They lock nobody out who logs in from the same address.
@@ -317,7 +317,8 @@ impl Authenticator {
     }
 
     /// Ends a log-in with the OpenID provider. The value of the cookie, who it is, and the page to show. A person without scopes
-    /// gets no use of the cookie.
+    /// gets no use of the cookie. A wrong answer of the provider counts for no limit: its secrets are random, and everybody can send
+    /// one, who would lock out all who log in from the address of the same reverse proxy.
     pub(crate) async fn finish_log_in(
         &self,
         answer: &Answer,
@@ -326,18 +327,7 @@ impl Authenticator {
     ) -> Result<(String, Identity, String), Error> {
         let login = self.provider_login.as_ref().ok_or(Error::Unauthorized)?;
         let from = self.client_address(headers, peer);
-        if let Some(address) = from {
-            self.failures.check(address).map_err(|seconds| Error::TooMany { seconds })?;
-        }
-        let (LoggedIn { person, id_token }, next) = match login.finish(answer, headers).await {
-            Ok(found) => found,
-            Err(error) => {
-                if let Some(address) = from {
-                    self.failures.note(address);
-                }
-                return Err(error);
-            }
-        };
+        let (LoggedIn { person, id_token }, next) = login.finish(answer, headers).await?;
         let scopes = person.scopes(login.settings());
         let actor = Actor::new(ActorKind::User, person.name.clone());
         let holder = Holder::Person(person);

@@ -13,7 +13,7 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
 use http::HeaderMap;
 use sha2::{Digest, Sha256};
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::Instant};
 
 use super::credentials::cookie;
 use crate::error::Error;
@@ -35,6 +35,9 @@ const MOST_ID_TOKENS: usize = 1000;
 /// The longest identity token that is kept, in bytes: a log-out has it in a URL.
 const LONGEST_ID_TOKEN: usize = 6000;
 
+/// Shortest time between two log lines about failures of the provider: anybody can send it a wrong code.
+const LOG_EVERY: Duration = Duration::from_mins(1);
+
 /// Requests that wait for the provider at the same time.
 const MOST_AT_ONCE: usize = 8;
 
@@ -44,13 +47,22 @@ pub(crate) struct ProviderLogin {
     key: [u8; 32],
     clock: Clock,
     busy: Semaphore,
+    /// When a failure of the provider was logged last.
+    logged: Mutex<Option<Instant>>,
     /// By the digest of the session's cookie, with the end of the session.
     id_tokens: Mutex<BTreeMap<[u8; 32], (Timestamp, IdToken)>>,
 }
 
 impl ProviderLogin {
     pub(super) fn new(provider: Arc<Provider>, key: [u8; 32], clock: Clock) -> Self {
-        Self { provider, key, clock, busy: Semaphore::new(MOST_AT_ONCE), id_tokens: Mutex::default() }
+        Self {
+            provider,
+            key,
+            clock,
+            busy: Semaphore::new(MOST_AT_ONCE),
+            logged: Mutex::default(),
+            id_tokens: Mutex::default(),
+        }
     }
 
     pub(crate) fn settings(&self) -> &Oidc {
@@ -91,7 +103,7 @@ impl ProviderLogin {
         let end = self.clock.now().after(LIFETIME);
         let text = format!("{number}.{}.{}", end.0, BASE64_URL_SAFE_NO_PAD.encode(next));
         let attempt = Attempt::new(&self.code("secret", &number).finalize().into_bytes());
-        let url = self.provider.begin(&attempt).await.map_err(|error| failed(&error))?;
+        let url = self.provider.begin(&attempt).await.map_err(|error| self.failed(&error))?;
         let mac = BASE64_URL_SAFE_NO_PAD.encode(self.code("cookie", &text).finalize().into_bytes());
         let secure = if self.is_secure() { "; Secure" } else { "" };
         // `Lax`, because the provider's page leads the browser back.
@@ -105,11 +117,12 @@ impl ProviderLogin {
         answer: &Answer,
         headers: &HeaderMap,
     ) -> Result<(LoggedIn, String), Error> {
-        let _seat = self.busy.try_acquire().map_err(|_| busy())?;
         let text = cookie(headers, ATTEMPT_COOKIE);
         let opened = text.and_then(|text| self.open(text, self.clock.now()));
-        let (attempt, next) = opened.ok_or_else(|| failed(&ProviderError::OtherAttempt))?;
-        let logged_in = self.provider.finish(&attempt, answer).await.map_err(|error| failed(&error))?;
+        // Before the seat: anybody can send an answer without a log-in.
+        let (attempt, next) = opened.ok_or_else(|| self.failed(&ProviderError::OtherAttempt))?;
+        let _seat = self.busy.try_acquire().map_err(|_| busy())?;
+        let logged_in = self.provider.finish(&attempt, answer).await.map_err(|error| self.failed(&error))?;
         Ok((logged_in, next))
     }
 
@@ -148,6 +161,23 @@ impl ProviderLogin {
         Some((Attempt::new(&self.code("secret", number).finalize().into_bytes()), next))
     }
 
+    /// The answer to a log-in that failed. The log has the cause where the person cannot help it.
+    fn failed(&self, error: &ProviderError) -> Error {
+        let text = error_chain(error);
+        if !error.is_of_provider() {
+            return Error::Forbidden(text);
+        }
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
+            *logged = Some(Instant::now());
+            tracing::error!(
+                error = text,
+                "a log-in with the OpenID provider failed; more within a minute are not logged"
+            );
+        }
+        Error::Provider(text)
+    }
+
     fn code(&self, purpose: &str, text: &str) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("HMAC takes keys of any length");
         mac.update(format!("driftless log-in {purpose} ").as_bytes());
@@ -163,15 +193,4 @@ pub(crate) fn remove_attempt() -> String {
 
 fn busy() -> Error {
     Error::Busy("too many people log in at the same time: try again".to_owned())
-}
-
-/// The answer to a log-in that failed. The log has the cause where the person cannot help it.
-fn failed(error: &ProviderError) -> Error {
-    let text = error_chain(error);
-    if error.is_of_provider() {
-        tracing::error!(error = text, "a log-in with the OpenID provider failed");
-        Error::Provider(text)
-    } else {
-        Error::Forbidden(text)
-    }
 }

@@ -93,12 +93,14 @@ pub(crate) async fn finish(
     Ok(response)
 }
 
-/// The form to log in, with the reason why it failed.
+/// The form to log in, with the reason why it failed. A browser that came when too many log in may load the page again.
 fn refusal(path: &str, error: &Error, login: &ProviderLogin) -> Response {
     let status = error.clone().into_response().status();
     let text = format!("The log-in failed: {error}.");
     let mut response = (status, form(path, "", Some(&text), Some(login))).into_response();
-    add(&mut response, header::SET_COOKIE, &remove_attempt());
+    if !matches!(error, Error::Busy(_)) {
+        add(&mut response, header::SET_COOKIE, &remove_attempt());
+    }
     response
 }
 

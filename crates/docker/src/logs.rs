@@ -17,6 +17,10 @@ use crate::{
     transport::{ApiVersion, Transport},
 };
 
+/// The longest time without a piece of a log that is read to its end. The engine may have to search a large one for the time from
+/// which it is wanted.
+const PIECE_WITHIN: Duration = Duration::from_mins(5);
+
 /// The part of a log to read, and its form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogOptions {
@@ -135,9 +139,9 @@ pub(crate) async fn open(
         until_exit(Box::pin(pieces), transport.clone(), container.to_owned(), options.source)
     } else if options.source == LogSource::Task {
         // Its node may not answer the managers.
-        within_each(Box::pin(pieces))
+        within_each(Box::pin(pieces), DEADLINE)
     } else {
-        Box::pin(pieces)
+        within_each(Box::pin(pieces), PIECE_WITHIN)
     };
     if has_terminal {
         return Ok(pieces);
@@ -220,10 +224,10 @@ fn until_exit(pieces: LogStream, transport: Transport, container: String, source
 }
 
 /// The pieces, and an error once none comes in time.
-fn within_each(pieces: LogStream) -> LogStream {
-    Box::pin(stream::unfold(Some(pieces), |pieces| async {
+fn within_each(pieces: LogStream, limit: Duration) -> LogStream {
+    Box::pin(stream::unfold(Some(pieces), move |pieces| async move {
         let mut pieces = pieces?;
-        match tokio::time::timeout(DEADLINE, pieces.next()).await {
+        match tokio::time::timeout(limit, pieces.next()).await {
             Ok(next) => next.map(|piece| (piece, Some(pieces))),
             Err(late) => Some((Err(io::Error::other(late)), None)),
         }
@@ -313,6 +317,14 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn log_of_an_engine_that_hangs_ends_with_an_error() {
+        let first = stream::iter([Ok::<_, io::Error>(Bytes::from_static(b"one"))]);
+        let pieces: LogStream = Box::pin(first.chain(stream::pending()));
+        let read: Vec<_> = within_each(pieces, PIECE_WITHIN).collect().await;
+        assert!(matches!(read.as_slice(), [Ok(_), Err(_)]), "{read:?}");
+    }
 
     #[test]
     fn frames_are_removed_wherever_the_pieces_end() {

@@ -55,6 +55,9 @@ pub(super) async fn events(args: &EventsArgs, context: &Context<'_>) -> Result<V
     let app = args.app.as_deref().map(AppName::parse).transpose()?;
     let filter = app.as_ref().map_or_else(String::new, |app| format!("&app={app}"));
     let limit = args.limit.unwrap_or(if args.since.is_some() { LARGEST_LIMIT } else { DEFAULT_LIMIT });
+    // Read before the list: a list without an event says no position to follow from.
+    let newest: Vec<Event> =
+        if args.follow { client.get("/api/v1/events?limit=1").await? } else { Vec::new() };
     let first: Vec<Event> = client.get(&format!("/api/v1/events?limit={limit}{filter}")).await?;
     // An application without events may be a wrong name. One that is followed may come later.
     if let Some(app) = app.filter(|_| first.is_empty() && !args.follow) {
@@ -73,12 +76,11 @@ pub(super) async fn events(args: &EventsArgs, context: &Context<'_>) -> Result<V
         }
         return Ok(Verdict::Yes);
     }
-    // Without a first event there is no position, and the stream starts with the next event.
-    let mut last = first.last().map(|it| it.sequence);
+    let mut last = first.last().or(newest.last()).map_or(0, |event| event.sequence);
     let mut reported = false;
     loop {
-        let after = last.map_or_else(String::new, |it| format!("&after={it}"));
-        match follow(&client, &format!("/api/v1/events?{after}{filter}"), args, context, &mut last).await {
+        let path = format!("/api/v1/events?after={last}{filter}");
+        match follow(&client, &path, args, context, &mut last).await {
             Ok(()) => reported = false,
             Err(Error::Client(error)) if error.is_absence() => {
                 if !reported {
@@ -98,7 +100,7 @@ async fn follow(
     path: &str,
     args: &EventsArgs,
     context: &Context<'_>,
-    last: &mut Option<u64>,
+    last: &mut u64,
 ) -> Result<(), Error> {
     let mut response = client.stream(path).await?;
     let mut lines = LineBuffer::default();
@@ -110,7 +112,7 @@ async fn follow(
                 .map_err(|error| client.foreign(format!("an event has an unknown form: {error}")))?;
             print(&event_text(&event, args.output, context))?;
             if event.sequence > 0 {
-                *last = Some(event.sequence);
+                *last = event.sequence;
             }
         }
     }

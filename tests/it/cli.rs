@@ -7,6 +7,7 @@ use std::{
     path::Path,
     process::{Output, Stdio},
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use driftless::{
@@ -20,7 +21,12 @@ use driftless_model::{
 };
 use driftless_web::{Access, Token, router, serve};
 use insta::assert_snapshot;
-use tokio::{net::TcpListener, process::Command};
+use tokio::{
+    net::TcpListener,
+    process::Command,
+    sync::oneshot,
+    time::{sleep, timeout},
+};
 
 use crate::{
     fleet::followed,
@@ -780,6 +786,35 @@ async fn events_are_listed_and_followed() {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let line = lines.next_line().await.unwrap().unwrap();
     assert!(line.contains(r#""message":"three""#), "{line}");
+    child.kill().await.unwrap();
+}
+
+#[tokio::test]
+async fn events_of_a_restart_are_followed_without_a_first_event() {
+    use tokio::io::{AsyncBufReadExt, BufReader};
+    let agent = sample::agent([shop()]);
+    agent.happens(sample::event("shop", "Started", "old"));
+    let routes = router(agent.handle.clone(), agent.store.clone(), Access::loopback());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let before = tokio::spawn(serve(listener, routes.clone(), async { drop(stopped.await) }));
+    let readers = agent.inbox.events.receiver_count();
+    let mut child = driftless(address, &["events", "--follow", "-o", "json", "-n", "0"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while agent.inbox.events.receiver_count() == readers {
+        sleep(Duration::from_millis(20)).await;
+    }
+    stop.send(()).unwrap();
+    before.await.unwrap();
+    agent.happens(sample::event("shop", "Started", "after the restart"));
+    let listener = TcpListener::bind(address).await.unwrap();
+    tokio::spawn(serve(listener, routes, std::future::pending()));
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let line = timeout(Duration::from_mins(1), lines.next_line()).await.unwrap().unwrap().unwrap();
+    assert!(line.contains("after the restart"), "{line}");
     child.kill().await.unwrap();
 }
 

@@ -267,6 +267,23 @@ async fn every_write_is_in_the_audit() {
 }
 
 #[tokio::test]
+async fn request_that_finds_no_seat_is_in_the_audit() {
+    let it = with_token();
+    // Bodies that do not end hold all seats.
+    for _ in 0..160 {
+        let request = Request::post("/api/v1/applications/shop/rollback").header("host", "driftless.example");
+        let request = request.header("authorization", format!("Bearer {CONFIGURED}"));
+        let body = Body::from_stream(stream::pending::<Result<Vec<u8>, std::io::Error>>());
+        tokio::spawn(it.router.clone().oneshot(request.body(body).unwrap()));
+    }
+    let sync = "/api/v1/applications/shop/sync";
+    while it.status("POST", sync, CONFIGURED).await != StatusCode::SERVICE_UNAVAILABLE {}
+    let newest = it.store.audit(None, 1, None).unwrap().remove(0);
+    assert_eq!((newest.action.as_str(), newest.result), ("sync", AuditResult::Failed));
+    assert!(newest.message.contains("too many requests"), "{}", newest.message);
+}
+
+#[tokio::test]
 async fn request_of_a_client_that_has_gone_is_in_the_audit() {
     let sample::Agent { handle, store, mut inbox } = agent([shop()]);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

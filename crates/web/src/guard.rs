@@ -95,7 +95,8 @@ pub(super) async fn guard(State(guard): State<Guard>, mut request: Request, next
         Err(error) => return refuse(error, &request, guard.authenticator.provider_login()),
     };
     let acts = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    // A browser adds Basic credentials and cookies by itself, so they do not prove which page sent the request.
+    // A browser adds Basic credentials and cookies by itself, so they do not prove which page sent the request. Nor is it in the
+    // audit, which any page that somebody opens could fill then.
     if let Some(error) = foreign_refusal(request.headers()).filter(|_| acts || !is_navigation(&request)) {
         let path = request.uri().path();
         let is_page = accepts_html(request.headers()) && !path.starts_with("/api/");
@@ -114,7 +115,10 @@ pub(super) async fn guard(State(guard): State<Guard>, mut request: Request, next
         return response;
     }
     let Ok(permit) = guard.requests.clone().try_acquire_owned() else {
-        return Error::Busy("the agent answers too many requests: try again".to_owned()).into_response();
+        let busy = Error::Busy("the agent answers too many requests: try again".to_owned());
+        let response = busy.into_response();
+        guard.auditor.store(completed(record, &note, &response)).await;
+        return response;
     };
     let credential = identity.credential;
     let acting = ActingRequests::of(request.extensions());

@@ -10,6 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, StatusCode, request::Parts};
+use http_body_util::LengthLimitError;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
@@ -502,8 +503,18 @@ pub(super) async fn read_body(body: Body) -> Result<Vec<u8>, Error> {
     let bytes = tokio::time::timeout(BODY_WITHIN, to_bytes(body, BODY_LIMIT))
         .await
         .map_err(|_| Error::BodyTooSlow)?
-        .map_err(|_| Error::BodyTooLarge)?;
+        .map_err(|error| body_error(&error))?;
     Ok(bytes.to_vec())
+}
+
+/// The audit has it also if the client has gone.
+fn body_error(error: &axum::Error) -> Error {
+    let is_length = |source: &(dyn std::error::Error + 'static)| source.is::<LengthLimitError>();
+    if std::error::Error::source(error).is_some_and(is_length) {
+        Error::BodyTooLarge
+    } else {
+        Error::Malformed("the connection closed before the end of the body".to_owned())
+    }
 }
 
 /// Reads a body that is a JSON object. `None`: it is empty.

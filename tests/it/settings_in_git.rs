@@ -26,6 +26,30 @@ fn at(settings: &config::Repository, file: &str) -> Result<config::AtCommit, Vec
     settings.at_commit(&files).map_err(|findings| findings.iter().map(ToString::to_string).collect())
 }
 
+/// A link that counted as no file would give each host all applications of the folder, also suspended ones.
+#[test]
+fn settings_behind_a_broken_link_are_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    std::fs::create_dir_all(root.join("sites/shop")).unwrap();
+    std::fs::write(root.join("sites/shop/compose.yaml"), SHOP).unwrap();
+    std::os::unix::fs::symlink("../driftless.yaml", root.join("sites/driftless.yaml")).unwrap();
+    let settings = host("");
+    let listed = || {
+        let files = driftless_git::Directory::open(root).unwrap();
+        let at_commit = settings.at_commit(&files);
+        at_commit.map(|found| (found.discover, found.repository.applications.len()))
+    };
+    let found = listed().unwrap_err();
+    let [finding] = found.as_slice() else { panic!("{found:?}") };
+    assert!(finding.is_error() && finding.location.file == "sites/driftless.yaml", "{finding}");
+    assert!(finding.message.starts_with("is a symbolic link to `../driftless.yaml`, which"), "{finding}");
+    std::fs::write(root.join("driftless.yaml"), "applications: [{path: shop}]\n").unwrap();
+    assert_eq!(listed(), Ok((false, 1)));
+    std::fs::remove_file(root.join("sites/driftless.yaml")).unwrap();
+    assert_eq!(listed(), Ok((true, 0)));
+}
+
 fn effective(settings: &config::Repository, app: &str) -> BTreeMap<String, EffectiveSetting> {
     let all = settings.effective_settings(&app.into(), &Mask::new([7; 32]));
     all.into_iter().map(|setting| (setting.key.clone(), setting)).collect()

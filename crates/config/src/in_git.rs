@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use driftless_files::{Files, files::Entry};
+use driftless_files::{Files, broken_link, files::Entry};
 use driftless_model::{
     AppName, EffectiveSetting, Finding, HostIdentity, HostSelector, Location, Mask, Policy,
 };
@@ -119,8 +119,12 @@ impl Repository {
             hosts: Vec::new(),
             findings,
         };
-        // A folder that does not exist is reported by the search for applications.
-        let Ok(Some(Entry::File { .. })) = files.entry(&path) else { return Ok(unchanged(Vec::new())) };
+        if files.entry(&path).map_err(unreadable)?.is_none() {
+            // Without its settings, each host would have all applications of the folder, also suspended ones.
+            let broken = broken_link(files, &path).map_err(unreadable)?;
+            // A folder that does not exist is reported by the search for applications.
+            return broken.map_or_else(|| Ok(unchanged(Vec::new())), |finding| Err(vec![finding]));
+        }
         let bytes = files.read(&path, LARGEST_FILE).map_err(unreadable)?;
         if let Some(file) = read(&path, &bytes, &self.allow)? {
             return Ok(self.with_file(&path, file));

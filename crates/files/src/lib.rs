@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use driftless_model::{AppName, Contents, EngineKind, Finding, Format, Stack};
 
 mod bounded;
+mod broken_link;
 mod budget;
 pub mod context;
 pub mod files;
@@ -31,6 +32,7 @@ mod reads;
 mod swarm_files;
 
 pub use bounded::Bounded;
+pub use broken_link::{broken_link, broken_link_error};
 pub use budget::{Budget, Exceeded};
 pub use context::{Context, ContextEntry};
 pub use files::{Entry, Files, MemoryFiles, ReadError};

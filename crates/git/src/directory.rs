@@ -142,7 +142,11 @@ impl Files for Directory {
             let file = file.map_err(|error| damaged(folder, &error))?;
             let Ok(target) = fs::read_link(file.path()) else { continue };
             let name = file.file_name().into_string().ok().filter(|it| it != GIT);
-            if let (Some(name), Some(target)) = (name, target.to_str()) {
+            let (Some(name), Some(target)) = (name, target.to_str()) else { continue };
+            let written = Path::new(folder).join(&name);
+            let written: PathBuf = written.components().filter(|it| *it != Component::CurDir).collect();
+            let ignored = self.ignored.as_ref().map(|ignored| ignored.contains(&written, false));
+            if !ignored.transpose().map_err(|error| damaged(folder, &error))?.unwrap_or_default() {
                 links.insert(name, target.to_owned());
             }
         }
@@ -275,8 +279,9 @@ mod tests {
             fs::write(path, text).unwrap();
         }
         symlink("app/.env", root.join("link")).unwrap();
+        symlink("nothing", root.join("local-link")).unwrap();
         git(&root, &["init", "-q"]);
-        fs::write(root.join(".git/info/exclude"), "/local\n").unwrap();
+        fs::write(root.join(".git/info/exclude"), "/local\n/local-link\n").unwrap();
         git(&root, &["add", "--force", "app/forced"]);
         for (folder, prefix) in [("", "app/"), ("app", "")] {
             let files = Directory::open(&root.join(folder)).unwrap();
@@ -303,6 +308,8 @@ mod tests {
         }
         let files = Directory::open(&root).unwrap();
         assert_eq!((files.entry("local"), files.entry("link")), (Ok(None), Ok(None)));
+        let links: Vec<String> = files.links("").unwrap().into_keys().collect();
+        assert_eq!(links, ["link"], "the one to an ignored file is in a commit and leads to nothing there");
         assert!(Directory::with_ignored(&root).unwrap().entry("app/.env").unwrap().is_some());
         // A folder that Git ignores as a whole is read as a folder of its own.
         let inside = Directory::open(&root.join("app/data")).unwrap();

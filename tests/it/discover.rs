@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use driftless_files::MemoryFiles;
-use driftless_manifest::{Configured, Discovery, discover, discover_for, render};
+use driftless_manifest::{Configured, Discovery, discover, discover_for, may_hide, render};
 use driftless_model::{AppName, Format, Held, HostIdentity, Location, Stack, check, conflicts};
 
 const COMPOSE: &str = "services: {web: {image: app}}\n";
@@ -557,4 +557,68 @@ fn env_file_names_the_files_of_a_folder_without_others() {
     // The folder itself, as `driftless validate one` searches it.
     let found = discover(&files, "sites/one", "repository", &[]);
     assert_eq!((found.apps.len(), findings(&found)), (1, Vec::new()));
+}
+
+/// Applications behind links, as the folder of a host has them.
+#[test]
+fn manifest_that_is_a_broken_link_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let write = |path: &str, text: &str| {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    let link = |target: &str, path: &str| std::os::unix::fs::symlink(target, root.join(path)).unwrap();
+    let found = || {
+        let files = driftless_git::Directory::open(root).unwrap();
+        let host = HostIdentity { name: "nas".to_owned(), ..HostIdentity::default() };
+        discover_for(&host, &files, "hosts/nas", "infra", &[])
+    };
+    let errors = |found: &Discovery, app: &str| -> Vec<String> {
+        let spec = found.apps.iter().find(|it| it.name.0 == app).unwrap();
+        let files = driftless_git::Directory::open(root).unwrap();
+        let rendered = render(&files, spec);
+        assert!(rendered.stack.is_none(), "{app}");
+        let errors = rendered.findings.into_iter().filter(driftless_model::Finding::is_error);
+        errors.map(|it| it.location.file).collect()
+    };
+    for app in ["blog", "db", "mail", "wiki"] {
+        write(&format!("hosts/nas/{app}/compose.yaml"), COMPOSE);
+    }
+    write("hosts/nas/shop/below/compose.yaml", COMPOSE);
+    write("hosts/nas/ok/compose.yaml", COMPOSE);
+    link("../../../apps/shop/compose.yaml", "hosts/nas/shop/compose.yaml");
+    link("../../../common/volumes.yaml", "hosts/nas/db/compose.override.yaml");
+    link("../../../common/nas.yaml", "hosts/nas/blog/compose.nas.yaml");
+    link("../../../common/.env", "hosts/nas/mail/.env");
+    link("../../../common/.env", "hosts/nas/wiki/.env.nas");
+    link("../../apps/forum", "hosts/nas/forum");
+    // Nobody looks for these.
+    link("../../../common/other.yaml", "hosts/nas/ok/compose.other.yaml");
+    link("/nix/store/nothing", "hosts/nas/ok/result");
+    link("../docs/README.md", "hosts/nas/README.md");
+    let all = found();
+    let names: Vec<&str> = all.apps.iter().map(|app| app.name.0.as_str()).collect();
+    assert_eq!(names, ["blog", "db", "mail", "ok", "shop", "wiki"]);
+    assert_eq!(findings(&all), Vec::<String>::new());
+    for (app, file) in [
+        ("shop", "compose.yaml"),
+        ("db", "compose.override.yaml"),
+        ("blog", "compose.nas.yaml"),
+        ("mail", ".env"),
+        ("wiki", ".env.nas"),
+    ] {
+        assert_eq!(errors(&all, app), [format!("hosts/nas/{app}/{file}")]);
+    }
+    let ok = all.apps.iter().find(|app| app.name.0 == "ok").unwrap();
+    assert!(render(&driftless_git::Directory::open(root).unwrap(), ok).stack.is_some());
+    let may_hide = |path: &str| all.broken_links.iter().any(|it| may_hide(&it.location.file, path));
+    assert!(may_hide("hosts/nas/forum") && !may_hide("hosts/nas/former"), "{:?}", all.broken_links);
+
+    // The followed folder itself.
+    std::fs::rename(root.join("hosts/nas"), root.join("nas")).unwrap();
+    link("../hosts-of-2024/nas", "hosts/nas");
+    let none = found();
+    assert_eq!((none.apps.len(), none.findings.len(), none.empty_folder.as_deref()), (0, 1, None));
 }

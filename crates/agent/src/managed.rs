@@ -212,6 +212,26 @@ mod tests {
     }
 
     #[test]
+    fn broken_link_keeps_the_application_behind_it() {
+        let known = |path: &str| KnownApplication {
+            app: "shop".into(),
+            repository: "infra".to_owned(),
+            spec: serde_json::json!({ "path": path }),
+        };
+        let mut view = view();
+        view.broken_links = vec![Finding::error(Location::file("hosts/nas/shop"), "", "is a symbolic link")];
+        for path in ["hosts/nas/shop", "hosts/nas/shop/web"] {
+            assert_eq!(view.absence(&known(path), &[]), Absence::Unclear, "{path}");
+            assert_eq!(view.errors_about(&known(path)).count(), 1, "{path}");
+        }
+        for path in ["hosts/nas/shop-2", "hosts/nas", ""] {
+            assert_eq!(view.absence(&known(path), &[]), Absence::Gone, "{path}");
+        }
+        view.broken_links = vec![Finding::error(Location::file("shop/.env"), "", "is a symbolic link")];
+        assert_eq!(view.absence(&known("shop"), &[]), Absence::Unclear, "it may name the Compose files");
+    }
+
+    #[test]
     fn removed_application_frees_others() {
         let shop = present("a", &stack("shop"), Policy::default());
         let broken = Claimant {

@@ -40,6 +40,8 @@ pub(crate) struct RenderedCommit {
     pub(crate) findings: Vec<Finding>,
     /// The searched folder, if the only finding is that it has no application or does not exist.
     pub(crate) empty_folder: Option<String>,
+    /// See [`Discovery::broken_links`].
+    pub(crate) broken_links: Vec<Finding>,
     /// The settings of the repository at the commit. `None`: its `driftless.yaml` has mistakes.
     pub(crate) settings: Option<Arc<config::Repository>>,
 }
@@ -78,7 +80,7 @@ pub(crate) fn render_all(host: &config::Repository, accepted: &AcceptedCommit) -
         // The list of applications is not known, so all that do not reject the commit stay as they are.
         Err(findings) => (None, Discovery { findings, ..Discovery::default() }),
     };
-    let Discovery { apps, mut findings, empty_folder } = discovery;
+    let Discovery { apps, mut findings, empty_folder, broken_links } = discovery;
     let (of_rejecting, of_others): (Vec<AppSpec>, Vec<AppSpec>) =
         apps.into_iter().partition(|spec| accepted.rejected.contains_key(&spec.name));
     let rejecting = keep_accepted(host, accepted, &of_rejecting);
@@ -99,7 +101,7 @@ pub(crate) fn render_all(host: &config::Repository, accepted: &AcceptedCommit) -
     applications.extend(manifest::on_all_cores(chosen, |app| render_or_keep(app, accepted)));
     report_idle_rules(&mut applications);
     let empty_folder = empty_folder.filter(|_| applications.is_empty());
-    RenderedCommit { applications, withdrawn, findings, empty_folder, settings }
+    RenderedCommit { applications, withdrawn, findings, empty_folder, broken_links, settings }
 }
 
 /// The applications that reject a commit: each stays at the last commit that it accepted. `newest` are those of them that the
@@ -137,8 +139,13 @@ fn keep_accepted<'a>(
                 });
                 continue;
             }
+            let may_hide = |link: &Finding| {
+                before.is_some_and(|before| manifest::may_hide(&link.location.file, &before.spec.path))
+            };
             // With an error, the list may be incomplete.
-            if !discovery.findings.iter().any(Finding::is_error) {
+            if !discovery.findings.iter().any(Finding::is_error)
+                && !discovery.broken_links.iter().any(may_hide)
+            {
                 let place = |spec: &AppSpec| Location::file(&spec.path);
                 kept.findings
                     .extend(in_newest.map(|spec| Finding::warning(place(spec), "", rejected.sentence())));

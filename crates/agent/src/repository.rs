@@ -14,6 +14,7 @@ use driftless_config as config;
 use driftless_files::Interruptible;
 use driftless_git as git;
 use driftless_git::{Checkout, CommitSource};
+use driftless_manifest::may_hide;
 use driftless_metrics::{Fetched, Metrics};
 use driftless_model::{AppName, CommitId, CommitInfo, Finding, Timestamp};
 use driftless_plan::{poll_with_jitter, remote_delay};
@@ -50,6 +51,8 @@ pub(crate) struct RepositoryView {
     pub(crate) findings: Vec<Finding>,
     /// The searched folder, if the commit has no application there, or not even the folder.
     pub(crate) empty_folder: Option<String>,
+    /// The errors about symbolic links that cannot be followed. Each is of interest to an application that was found there.
+    pub(crate) broken_links: Vec<Finding>,
     pub(crate) state: Arc<RepositoryState>,
     /// The settings of the repository at the newest commit whose `driftless.yaml` has no mistake. `None`: there was none
     /// yet.
@@ -92,7 +95,7 @@ impl RepositoryView {
 
     /// Whether an application that is not in the view has left Git.
     pub(crate) fn absence(&self, known: &KnownApplication, all: &[KnownApplication]) -> Absence {
-        if self.is_undecided(&known.app) {
+        if self.cannot_decide(known) {
             return Absence::Unclear;
         }
         if self.is_complete() {
@@ -107,6 +110,16 @@ impl RepositoryView {
             return Absence::Unclear;
         }
         Absence::Emptied { count: all.iter().filter(|other| other.repository == known.repository).count() }
+    }
+
+    /// Whether the commit cannot decide that a known application has left.
+    pub(crate) fn cannot_decide(&self, known: &KnownApplication) -> bool {
+        self.is_undecided(&known.app) || self.links_to(known).next().is_some()
+    }
+
+    /// The errors about symbolic links that may be the reason why an application is not in the view.
+    fn links_to(&self, known: &KnownApplication) -> impl Iterator<Item = &Finding> {
+        self.broken_links.iter().filter(move |link| may_hide(&link.location.file, known.path()))
     }
 
     /// Whether the commit cannot decide that an application has left: the application rejects it, and no commit that it accepted can
@@ -125,9 +138,10 @@ impl RepositoryView {
     }
 
     /// The errors because of which it is not known whether an application has left.
-    pub(crate) fn errors_about(&self, app: &AppName) -> impl Iterator<Item = Finding> {
-        let rejection = self.rejected.get(app).filter(|_| self.is_undecided(app));
-        self.errors().cloned().chain(rejection.map(RejectedCommit::finding))
+    pub(crate) fn errors_about(&self, known: &KnownApplication) -> impl Iterator<Item = Finding> {
+        let rejection = self.rejected.get(&known.app).filter(|_| self.is_undecided(&known.app));
+        let errors = self.errors().chain(self.links_to(known)).cloned();
+        errors.chain(rejection.map(RejectedCommit::finding))
     }
 
     /// The errors about the repository as a whole.
@@ -596,7 +610,7 @@ impl<S: CommitSource> RepositoryTask<S> {
             both = async { tokio::join!(rendered, history_length) } => both,
             () = self.stop.cancelled() => return Ok(()),
         };
-        let RenderedCommit { applications, withdrawn, findings, empty_folder, settings } = match rendered {
+        let rendered = match rendered {
             Ok(rendered) => rendered,
             Err(error) => {
                 tracing::error!(repository = self.settings.name, %error, "the rendering of a commit panicked");
@@ -606,6 +620,8 @@ impl<S: CommitSource> RepositoryTask<S> {
                 return Ok(());
             }
         };
+        let RenderedCommit { applications, withdrawn, findings, empty_folder, broken_links, settings } =
+            rendered;
         for finding in findings.iter().chain(applications.values().flat_map(|rendered| &rendered.findings)) {
             tracing::warn!(repository = self.settings.name, %finding, "manifest finding");
         }
@@ -636,6 +652,7 @@ impl<S: CommitSource> RepositoryTask<S> {
                 applications,
                 findings,
                 empty_folder,
+                broken_links,
                 state,
                 settings,
                 values,

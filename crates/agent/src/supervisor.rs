@@ -334,7 +334,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                 }
                 absence => absence,
             };
-            let errors = || view.map(|view| view.errors_about(&known.app).collect()).unwrap_or_default();
+            let errors = || view.map(|view| view.errors_about(known).collect()).unwrap_or_default();
             let may_wait = policy.prune && all.contains(known);
             let desired = match absence {
                 // The last one is not removed unasked either, after a user has removed the others.
@@ -387,7 +387,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         for known in all {
             let of_repository = departures.entry(known.repository.as_str()).or_default();
             let view = self.repository_of(known).and_then(|index| views.get(index));
-            if is_staying(&known.app) || view.is_some_and(|view| view.is_undecided(&known.app)) {
+            if is_staying(&known.app) || view.is_some_and(|view| view.cannot_decide(known)) {
                 of_repository.add_staying();
             } else if !self.has_left(&known.app) && self.policy_of(known, views).prune {
                 of_repository.add_leaving();

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::shared_manifests;
-use driftless_files::{AppSpec, Bounded, Entry, Files, paths};
+use driftless_files::{AppSpec, Bounded, Entry, Files, broken_link, broken_link_error, paths};
 use driftless_kubernetes::{self as kubernetes, kustomize};
 use driftless_model::{AppName, EngineKind, Finding, Format, HostIdentity, Location};
 use driftless_yaml::{self as yaml, Limits, Node};
@@ -80,6 +80,9 @@ pub struct Discovery {
     pub findings: Vec<Finding>,
     /// The searched folder, if the only finding is that it has no application or does not exist.
     pub empty_folder: Option<String>,
+    /// The errors about symbolic links in searched folders that cannot be followed, each at the path of its link. Most are of
+    /// no interest, but an application that was found there, or behind one, must not be treated as removed.
+    pub broken_links: Vec<Finding>,
 }
 
 /// Finds the applications at `path` and below, or, if `configured` is not empty, only those. The folder at the root is
@@ -108,10 +111,12 @@ pub fn discover_for(
 ) -> Discovery {
     let files = &Bounded::new(files, MOST_ENTRIES);
     let mut empty_folder = None;
-    let mut search = Search { host, files, repository_name, found: Vec::new(), findings: Vec::new() };
+    let mut search = Search::new(host, files, repository_name);
     if configured.is_empty() {
         let top = tidy(path);
-        if matches!(files.entry(&top), Ok(None)) {
+        if let Some(broken) = search.broken_link_at_or_above(&top) {
+            search.findings.push(broken);
+        } else if matches!(files.entry(&top), Ok(None)) {
             search.report(&top, NO_FOLDER);
             empty_folder = Some(top);
         } else {
@@ -137,9 +142,17 @@ pub fn discover_for(
     for one in configured {
         search.configured(one);
     }
-    let Search { found, mut findings, .. } = search;
+    let Search { found, mut findings, broken_links, .. } = search;
     let apps = unique(found, &mut findings);
-    Discovery { apps, findings, empty_folder }
+    Discovery { apps, findings, empty_folder, broken_links }
+}
+
+/// Whether an application that was found in a folder may be missing because a link cannot be followed: its folder was the link, or
+/// behind it, or the link was its file of variables, which may name its Compose files.
+pub fn may_hide(link: &str, folder: &str) -> bool {
+    let is_above = folder.strip_prefix(link).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let inside = if folder.is_empty() { Some(link) } else { link.strip_prefix(&format!("{folder}/")) };
+    is_above || inside.is_some_and(|name| name.starts_with(".env"))
 }
 
 /// The folders at `path` and below in which [`discover`] would find applications, and that are neither `listed` nor used by the
@@ -152,8 +165,7 @@ pub fn unlisted(
 ) -> Vec<String> {
     let files = &Bounded::new(files, MOST_ENTRIES);
     let host = &HostIdentity::default();
-    let mut search =
-        Search { host, files, repository_name: "repository", found: Vec::new(), findings: Vec::new() };
+    let mut search = Search::new(host, files, "repository");
     let top = tidy(path);
     search.below(&top, DEEPEST);
     search.leave_out_bases_below(&top);
@@ -181,6 +193,8 @@ struct Search<'a> {
     repository_name: &'a str,
     found: Vec<AppSpec>,
     findings: Vec<Finding>,
+    /// See [`Discovery::broken_links`].
+    broken_links: Vec<Finding>,
 }
 
 /// The content of a folder.
@@ -203,10 +217,15 @@ enum UnreadContent {
     Unknown,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new(host: &'a HostIdentity, files: &'a dyn Files, repository_name: &'a str) -> Self {
+        let (found, findings, broken_links) = (Vec::new(), Vec::new(), Vec::new());
+        Self { host, files, repository_name, found, findings, broken_links }
+    }
+
     /// Searches a folder, and the folders below if it is not an application.
     fn below(&mut self, folder: &str, depth: usize) {
-        match self.folder(folder) {
+        match self.folder_with_links(folder) {
             Ok(Some(entries)) => self.application_or_below(folder, &entries, depth),
             Ok(None) => self.report(folder, NO_FOLDER),
             Err(message) => self.report(folder, &message),
@@ -319,7 +338,7 @@ impl Search<'_> {
                 Ok(_) => unread("could not be read at first".to_owned()),
                 Err(finding) => finding,
             },
-            Err(error) => unread(error.to_string()),
+            Err(error) => self.broken_link(path).unwrap_or_else(|| unread(error.to_string())),
         }
     }
 
@@ -329,7 +348,7 @@ impl Search<'_> {
             let (files, findings) = inside(&path, "files", &one.files);
             return self.add(&path, Format::Compose, files, findings, one);
         }
-        match self.folder(&path) {
+        match self.folder_with_links(&path) {
             Ok(Some(entries)) => match self.content(&path, &entries) {
                 FolderContent::Application(format, files, findings) => {
                     self.add(&path, format, files, findings, one);
@@ -365,6 +384,27 @@ impl Search<'_> {
             Some(Entry::Folder) => self.files.list(folder).map(Some).map_err(|it| it.to_string()),
             Some(Entry::File { .. } | Entry::Submodule) | None => Ok(None),
         }
+    }
+
+    /// The entries of a folder that is searched. `None`: it does not exist.
+    ///
+    /// A manifest that is a link which cannot be followed counts as a file: as no file, it would end its application, or leave out a
+    /// part of it.
+    fn folder_with_links(&mut self, folder: &str) -> Result<Option<Vec<(String, Entry)>>, String> {
+        let Some(mut entries) = self.folder(folder)? else { return Ok(None) };
+        let mut links = self.files.links(folder).map_err(|it| it.to_string())?;
+        for (name, _) in entries.iter().filter(|(_, entry)| *entry != Entry::Submodule) {
+            links.remove(name);
+        }
+        for (name, target) in links {
+            let path = join(folder, &name);
+            let is_manifest = [".yaml", ".yml"].iter().any(|end| name.ends_with(end));
+            self.broken_links.push(broken_link_error(&path, &target));
+            if is_manifest || kustomize::is_kustomization(&path) {
+                entries.push((name, Entry::File { size: 0, executable: false }));
+            }
+        }
+        Ok(Some(entries))
     }
 
     /// Recognises Compose files by name, and Kubernetes manifests by content.
@@ -676,7 +716,7 @@ impl Search<'_> {
                 variables.entry(name).or_insert_with(|| value.clone());
             }
         }
-        Some(AppSpec {
+        let mut spec = AppSpec {
             name,
             path: folder.to_owned(),
             format,
@@ -689,12 +729,40 @@ impl Search<'_> {
             engine: EngineKind::Docker,
             has_listed_files: !settings.files.is_empty(),
             findings,
-        })
+        };
+        self.report_broken_links(&mut spec);
+        Some(spec)
+    }
+
+    /// Reports manifests that are links which cannot be followed, unless variables name other files (`COMPOSE_FILE`).
+    fn report_broken_links(&self, spec: &mut AppSpec) {
+        let broken: Vec<Finding> = spec.files.iter().filter_map(|path| self.broken_link(path)).collect();
+        let is_replaced = !broken.is_empty()
+            && spec.format == Format::Compose
+            && !spec.has_listed_files
+            && driftless_compose::names_files(self.files, spec);
+        if !is_replaced {
+            spec.findings.extend(broken);
+        }
+    }
+
+    /// The error about a path that is or passes a link which cannot be followed.
+    fn broken_link_at_or_above(&self, path: &str) -> Option<Finding> {
+        let above = std::iter::successors(Some(path), |path| Some(paths::parent(path)));
+        above.take_while(|path| !path.is_empty()).find_map(|path| self.broken_link(path))
+    }
+
+    /// The error about a link that cannot be followed. A reader of the path reports another error.
+    fn broken_link(&self, path: &str) -> Option<Finding> {
+        broken_link(self.files, path).ok().flatten()
     }
 
     /// Adds `.env.HOST`, if there is one, after the other files of variables.
     fn add_env_file_of_host(&self, folder: &str, env_files: &mut Vec<String>) {
-        let is_file = |path: &str| matches!(self.files.entry(path), Ok(Some(Entry::File { .. })));
+        // Rendering reports a link that cannot be followed.
+        let is_file = |path: &str| {
+            matches!(self.files.entry(path), Ok(Some(Entry::File { .. }))) || self.broken_link(path).is_some()
+        };
         let own = join(folder, &format!(".env.{}", self.host.name));
         if self.host.name.is_empty() || !is_file(&own) || env_files.contains(&own) {
             return;

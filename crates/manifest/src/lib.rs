@@ -32,7 +32,7 @@ pub mod import;
 mod parallel;
 mod shared_manifests;
 
-pub use discover::{Configured, Discovery, discover, discover_for, unlisted};
+pub use discover::{Configured, Discovery, discover, discover_for, may_hide, unlisted};
 pub use parallel::on_all_cores;
 
 /// The most files and folders that the mounts, build contexts and manifests of one application may list together.

@@ -6,7 +6,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use driftless_files::{AppSpec, Files, HostValues, files::Entry};
+use driftless_files::{AppSpec, Files, HostValues, ReadError, broken_link, files::Entry};
 use driftless_model::{Finding, Location, Mask};
 use driftless_yaml::{Kind, Node, Place};
 
@@ -139,14 +139,15 @@ impl Variables {
         findings: &mut Vec<Finding>,
     ) -> Self {
         let path = paths::join(folder, ".env").unwrap_or_else(|| ".env".to_owned());
-        match files.entry(&path) {
-            Ok(Some(Entry::File { .. })) => self.below(files, &[path], texts, findings),
-            Ok(Some(Entry::Folder | Entry::Submodule) | None) => self.clone(),
-            Err(error) => {
-                findings.push(Finding::error(Location::file(path), "", error.to_string()));
-                self.clone()
-            }
-        }
+        let broken = match files.entry(&path) {
+            Ok(Some(Entry::File { .. })) => return self.below(files, &[path], texts, findings),
+            Ok(Some(Entry::Folder | Entry::Submodule)) => Ok(None),
+            Ok(None) => broken_link(files, &path),
+            Err(error) => Err(error),
+        };
+        let unread = |error: ReadError| Some(Finding::error(Location::file(&*path), "", error.to_string()));
+        findings.extend(broken.unwrap_or_else(unread));
+        self.clone()
     }
 
     /// These variables, and those of some files that are not set yet. Of several files the later one counts.
@@ -300,7 +301,10 @@ pub(crate) fn read_assignments(
     match files.entry(path).map_err(|error| in_file(error.to_string()))? {
         Some(Entry::File { .. }) => {}
         Some(Entry::Folder | Entry::Submodule) => return Err(in_file(format!("`{path}` is not a file"))),
-        None => return Ok(None),
+        None => {
+            let broken = broken_link(files, path).map_err(|error| in_file(error.to_string()))?;
+            return broken.map_or(Ok(None), Err);
+        }
     }
     let bytes = files.read(path, LARGEST_FILE).map_err(|error| in_file(error.to_string()))?;
     let read = match format {

@@ -116,6 +116,28 @@ async fn changed_configuration_file_is_reloaded_without_a_signal() {
     program.end().await;
 }
 
+/// The file does not change when the key appears that it names.
+#[tokio::test]
+async fn refused_configuration_is_tried_again() {
+    let mut program = Program::new();
+    program.configure("- {url: /srv/none/infra.git}\n");
+    let (config, key) = (program.path("driftless.yaml"), program.path("age-key.txt"));
+    program.start(&["run", "--config", config.to_str().unwrap()], &[]);
+    assert_eq!(program.repositories().await, ["infra"]);
+    program.configure(&format!("- {{url: /srv/none/shop.git}}\nsops: {{keyFiles: [{}]}}\n", key.display()));
+    program.event("age-key.txt").await;
+    assert_eq!(program.repositories().await, ["infra"]);
+    fs::copy("crates/sops/tests/files/age-key.txt", &key).unwrap();
+    let end = Instant::now() + LIMIT;
+    while program.repositories().await != ["shop"] {
+        assert!(Instant::now() < end, "{}", program.log());
+        sleep(Duration::from_millis(200)).await;
+    }
+    let (_, events) = program.client(&["events"]).await;
+    assert_eq!(events.matches("ConfigurationRefused").count(), 1, "{events}");
+    program.end().await;
+}
+
 #[tokio::test]
 async fn changed_token_is_read_again() {
     let mut program = Program::new();

@@ -21,6 +21,11 @@ impl Problems {
         };
     }
 
+    /// The problem of a subject. `None`: it has none.
+    pub fn message(&self, subject: &str) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(subject).cloned()
+    }
+
     /// All problems, by subject.
     pub fn list(&self) -> Vec<AgentProblem> {
         let problems = self.0.lock().unwrap_or_else(PoisonError::into_inner);

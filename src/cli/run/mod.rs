@@ -18,6 +18,7 @@ use std::{net::SocketAddr, path::Path};
 use tokio::{
     net::UnixListener,
     signal::unix::{Signal, SignalKind, signal},
+    time::sleep,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -34,7 +35,7 @@ use driftless_web::{Access, Listener, Receiver};
 
 use error::Error;
 use listen::TcpListeners;
-use reload::{Current, Trigger, try_reload};
+use reload::{Current, RETRY, Trigger, is_refused, try_reload};
 use service_manager::ServiceManager;
 
 pub(super) use address_file::read as read_address;
@@ -121,11 +122,16 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
             () = config_file.changed() => Trigger::File,
             () = token_file.changed() => Trigger::Token,
             () = running.handle.restart_requested() => Trigger::Request,
+            () = sleep(RETRY), if is_refused(&running) => Trigger::Retry,
             certificate = certificates.changed() => {
                 certificate.reload(&running);
                 continue;
             }
         };
+        // A file that is being written is read when it is complete.
+        if trigger == Trigger::Retry && !(config_file.are_settled() && token_file.are_settled()) {
+            continue;
+        }
         if try_reload(trigger, args, &current, &running, &manager, context).await {
             break Ok(Next::Again);
         }

@@ -5,7 +5,9 @@
 //! its place under the service manager. All that could keep the new configuration from starting is checked before, so
 //! the old one stays if there is a mistake.
 
-use std::{convert::Infallible, env, ffi::CString, io, os::unix::ffi::OsStringExt, path::PathBuf};
+use std::{
+    convert::Infallible, env, ffi::CString, io, os::unix::ffi::OsStringExt, path::PathBuf, time::Duration,
+};
 
 use nix::{
     errno::Errno,
@@ -42,6 +44,16 @@ pub(super) enum Trigger {
     Token,
     /// The API asked for it, because a user released everything or ended that.
     Request,
+    /// The configuration was refused a while ago. The cause may lie outside of the file, such as a key that is missing.
+    Retry,
+}
+
+/// The time until a refused configuration is tried again.
+pub(super) const RETRY: Duration = Duration::from_secs(15);
+
+/// Whether the configuration was refused, and not corrected since.
+pub(super) fn is_refused(running: &Running) -> bool {
+    running.handle.problems().message(CONFIGURATION).is_some()
 }
 
 /// The state for the service manager: all is well.
@@ -68,7 +80,7 @@ pub(super) async fn try_reload(
     let (new, access) = match check(args, current.settings, context).await {
         Ok(checked) => checked,
         Err(error) => {
-            refuse(&error, running, manager);
+            refuse(trigger, &error, running, manager);
             return false;
         }
     };
@@ -98,7 +110,7 @@ pub(super) async fn try_reload(
 /// The message if the settings and the token are those that the agent runs with. `None`: it starts again all the same.
 fn unchanged(trigger: Trigger) -> Option<&'static str> {
     match trigger {
-        Trigger::Signal => None,
+        Trigger::Signal | Trigger::Retry => None,
         Trigger::File => Some("the configuration file has changed, its settings have not"),
         Trigger::Token => Some("the token file has changed, its token has not"),
         Trigger::Request => {
@@ -107,27 +119,31 @@ fn unchanged(trigger: Trigger) -> Option<&'static str> {
     }
 }
 
-/// Reports why the new configuration is refused, and a release that waits until it is in order.
-fn refuse(error: &CliError, running: &Running, manager: &ServiceManager) {
-    let reason = match error {
-        CliError::Findings(findings) => {
-            for finding in findings {
-                tracing::error!("{finding}");
-            }
-            findings.first().map_or_else(|| error_chain(error), ToString::to_string)
-        }
-        _ => error_chain(error),
+/// Reports why the new configuration is refused, and a release that waits until it is in order. A retry reports it only if the reason
+/// is another one.
+fn refuse(trigger: Trigger, error: &CliError, running: &Running, manager: &ServiceManager) {
+    let findings = match error {
+        CliError::Findings(findings) => findings.as_slice(),
+        _ => &[],
     };
-    tracing::error!(reason, "the new configuration is refused, the old one stays");
+    let reason = findings.first().map_or_else(|| error_chain(error), ToString::to_string);
     let message = format!("the new configuration is refused, the old one stays: {reason}");
+    let problems = running.handle.problems();
+    if trigger == Trigger::Retry && problems.message(CONFIGURATION).as_ref() == Some(&message) {
+        return;
+    }
+    for finding in findings {
+        tracing::error!("{finding}");
+    }
+    tracing::error!(reason, "the new configuration is refused, the old one stays");
     manager.status(&message);
-    running.handle.problems().set(CONFIGURATION, Some(message.clone()));
+    problems.set(CONFIGURATION, Some(message.clone()));
     running.record_event(EventKind::Warning, "ConfigurationRefused", message);
     let pending = running.pending_release();
     if let Some(pending) = &pending {
         tracing::warn!("{pending}");
     }
-    running.handle.problems().set(PENDING_RELEASE, pending);
+    problems.set(PENDING_RELEASE, pending);
 }
 
 /// Reads the new settings and the token, and checks everything that could keep an agent from starting with them.

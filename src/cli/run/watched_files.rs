@@ -49,6 +49,12 @@ impl WatchedFiles {
         }
     }
 
+    /// Whether the files are those that were noticed last: none is missing, and none is being written.
+    pub(super) fn are_settled(&self) -> bool {
+        let found = self.versions();
+        found.iter().all(Option::is_some) && found == self.known
+    }
+
     fn versions(&self) -> Vec<Option<FileVersion>> {
         self.paths.iter().map(version).collect()
     }
@@ -82,9 +88,12 @@ mod tests {
         fs::write(&next, "b").unwrap();
         fs::rename(&next, &path).unwrap();
         let began = Instant::now();
+        assert!(!file.are_settled(), "the change is not noticed yet");
         file.changed().await;
+        assert!(file.are_settled());
         assert!(began.elapsed() >= 2 * INTERVAL, "it was looked at twice");
         fs::remove_file(&path).unwrap();
+        assert!(!file.are_settled(), "it is missing");
         assert!(
             timeout(Duration::from_mins(1), file.changed()).await.is_err(),
             "a missing file is no new one"

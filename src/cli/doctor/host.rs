@@ -21,6 +21,7 @@ use tokio::net::TcpListener;
 
 use super::{
     check::Check,
+    unit,
     webhooks::{AcceptedCertificate, DOCTORS_HOOK, ask},
 };
 use crate::cli::topic::Topic;
@@ -47,6 +48,9 @@ pub(super) async fn checks(settings: &Settings) -> Vec<Check> {
     ];
     checks.extend(settings.audit.file.as_deref().map(audit_file));
     let is_running = holder(&settings.state_dir).is_some();
+    if !is_running {
+        checks.extend(read_only_folder(settings).map(|check| check.explained(Topic::StateDirectory)));
+    }
     let api = (settings.listen, settings.tls.is_some(), "/healthz", StatusCode::OK);
     checks.push(port("listen", is_running, api).await.explained(Topic::Listen));
     if let Some(address) = settings.webhooks.listen {
@@ -134,6 +138,22 @@ fn audit_file(path: &Path) -> Check {
     }
     let help = format!("run as the agent's user, or give this user {}", folder.display());
     Check::fail(name, format!("{shown} cannot be written"), help)
+}
+
+/// A warning about a folder that the unit of the agent does not let it write to. This command itself may.
+fn read_only_folder(settings: &Settings) -> Option<Check> {
+    let applications = settings.state_dir.join("applications");
+    let moved = applications.is_symlink().then(|| fs::canonicalize(&applications).ok()).flatten();
+    let audit = settings.audit.file.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let folders = [Some(settings.state_dir.clone()), moved, audit];
+    let folder = folders.into_iter().flatten().find(|folder| unit::is_read_only(Path::new("/"), folder))?;
+    let folder = folder.display();
+    let message = format!("driftless.service does not let the agent write to {folder}");
+    let help = format!(
+        "create it with `install -d -m 700 {folder}`, then `systemctl edit driftless`, and add `[Service]` and \
+         `ReadWritePaths={folder}`"
+    );
+    Some(Check::warn("systemd unit", message, help))
 }
 
 /// The process id of the agent that has locked the state directory.

@@ -4,6 +4,7 @@ mod check;
 mod engine;
 mod host;
 mod repositories;
+mod unit;
 mod webhooks;
 
 use clap::Args;

@@ -1,6 +1,6 @@
 //! The errors of `driftless run`.
 
-use std::{io, net::SocketAddr, path::PathBuf};
+use std::{error::Error as StdError, io, iter, net::SocketAddr, path::PathBuf};
 
 use super::{args::DEFAULT_CONFIG, socket_error::SocketError};
 use crate::cli::{error::CommandError, topic::Topic};
@@ -82,6 +82,15 @@ pub(super) enum Error {
     Ended,
 }
 
+/// Whether an error comes from a file system that is read-only, which it is for this process or for all.
+fn is_read_only(error: &(dyn StdError + 'static)) -> bool {
+    let of_files = |error: &(dyn StdError + 'static)| {
+        let error = error.downcast_ref::<io::Error>();
+        error.is_some_and(|error| error.kind() == io::ErrorKind::ReadOnlyFilesystem)
+    };
+    iter::successors(Some(error), |error| error.source()).any(of_files)
+}
+
 impl CommandError for Error {
     fn help(&self) -> Option<String> {
         match self {
@@ -105,6 +114,11 @@ impl CommandError for Error {
             Self::Tls { key, .. } => Some(format!("correct `{key}` in the configuration")),
             Self::NeedsRestart { .. } => Some("restart the agent to change it".to_owned()),
             Self::Ended => Some("the log has the cause".to_owned()),
+            Self::Start(error) if is_read_only(error) => Some(
+                "the packaged unit lets the agent write to its own folders only: create the folder with `install -d -m 700 FOLDER`, \
+                 then `systemctl edit driftless`, and add `[Service]` and `ReadWritePaths=FOLDER`"
+                    .to_owned(),
+            ),
             Self::SettingsWithoutUrl => Some(format!(
                 "give the URL too (or DRIFTLESS_URL), or remove them to use {DEFAULT_CONFIG}"
             )),
@@ -134,5 +148,21 @@ impl CommandError for Error {
             // The causes of a start have one.
             Self::Start(_) | Self::Signals(_) | Self::Ended => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn read_only_folder_names_the_unit() {
+        let failed = |source: io::Error| {
+            let (doing, path) = ("create the state directory", PathBuf::from("/srv/driftless"));
+            Error::Start(controller::Error::State(driftless_store::Error::Directory { doing, path, source }))
+        };
+        let help = failed(io::ErrorKind::ReadOnlyFilesystem.into()).help();
+        assert!(help.as_ref().is_some_and(|help| help.contains("ReadWritePaths=")), "{help:?}");
+        assert_eq!(failed(io::ErrorKind::NotFound.into()).help(), None);
     }
 }

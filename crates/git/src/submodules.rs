@@ -9,10 +9,12 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     str::FromStr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use gix::ObjectId;
+use tokio::time::Instant;
 
 use super::{
     commit_files::CommitFiles,
@@ -43,6 +45,10 @@ struct Submodule {
     mirror: Arc<Mirror>,
     /// Commits that were verified since the start.
     verified: Mutex<BTreeSet<ObjectId>>,
+    /// See [`RepositoryOptions::clone_pause`].
+    clone_pause: Duration,
+    /// The time at which a damaged mirror was cloned again last.
+    recloned_at: Mutex<Option<Instant>>,
     _lock: Lock,
 }
 
@@ -192,7 +198,7 @@ impl Submodules {
             return Ok(Arc::clone(module));
         }
         let path = self.folder.join(&digest_hex(address.as_bytes())[..16]);
-        let RepositoryOptions { credentials, ca_file, proxy, clock, .. } = &self.options;
+        let RepositoryOptions { credentials, ca_file, proxy, clone_pause, clock, .. } = &self.options;
         let reach = ConnectOptions { ca_file: ca_file.as_deref(), proxy, mirror: &path };
         let client = RemoteClient::new(remote.clone(), credentials.clone(), reach, *clock)?;
         let (mirror, lock) = Mirror::open(path.clone())?;
@@ -201,13 +207,15 @@ impl Submodules {
             history: self.history,
             mirror: Arc::new(mirror),
             verified: Mutex::default(),
+            clone_pause: *clone_pause,
+            recloned_at: Mutex::default(),
             _lock: lock,
         });
         open.insert(address, Arc::clone(&module));
         Ok(module)
     }
 
-    fn opened(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<Submodule>>> {
+    fn opened(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Submodule>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -262,7 +270,27 @@ impl Submodule {
         self.reclone(place, commit, limits)
     }
 
+    /// Clones next to the mirror, and puts the clone in its place. A mirror that is damaged again soon is not cloned at each fetch.
     fn reclone(&self, place: &str, commit: ObjectId, limits: &Limits) -> Result<(), Error> {
+        let since = self.recloned_at().map(|cloned| cloned.elapsed());
+        if let Some(since) = since.filter(|since| *since < self.clone_pause) {
+            let message = format!(
+                "its mirror is unusable although it was cloned {} s ago; check the disk",
+                since.as_secs()
+            );
+            return Err(Cause::RepositoryDamaged.error(doing(place), message));
+        }
+        let is_first = matches!(self.mirror.repository(), Ok(None));
+        let made = self.replace_mirror(place, commit, limits);
+        // An unreadable new clone is as costly to repeat as a mirror that is damaged again.
+        let is_damaged = |error: &Error| error.cause == Cause::RepositoryDamaged;
+        if !is_first && made.is_ok() || made.as_ref().is_err_and(is_damaged) {
+            *self.recloned_at() = Some(Instant::now());
+        }
+        made
+    }
+
+    fn replace_mirror(&self, place: &str, commit: ObjectId, limits: &Limits) -> Result<(), Error> {
         let kept = match self.mirror.repository() {
             Ok(Some(repo)) => history::kept(&repo).unwrap_or_default(),
             Ok(None) | Err(_) => BTreeSet::new(),
@@ -287,8 +315,12 @@ impl Submodule {
         Wanted { spec, history: self.history }
     }
 
-    fn verified(&self) -> std::sync::MutexGuard<'_, BTreeSet<ObjectId>> {
+    fn verified(&self) -> MutexGuard<'_, BTreeSet<ObjectId>> {
         self.verified.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn recloned_at(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.recloned_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, process::Command};
 
 use driftless_config::{Auth, Secret};
 use driftless_files::{Entry, ReadError};
-use driftless_git::{Checkout, CommitSource, Repository, RepositoryOptions};
+use driftless_git::{Cause, Checkout, CommitSource, Repository, RepositoryOptions};
 
 use crate::{
     fetch::{open, options, rejection, text, with_auth},
@@ -133,6 +133,26 @@ async fn submodules_are_read_at_their_pinned_commits() {
     drop(server);
     let repository = local(&origin);
     assert!(repository.fetch(None).await.is_ok(), "from another place, which is a local path");
+}
+
+#[tokio::test]
+async fn damaged_mirror_of_a_submodule_is_not_cloned_at_each_fetch() {
+    let origin = Origin::new();
+    let lib = Other::new(&origin, "lib");
+    let one = lib.commit("a.yaml", "one");
+    pin_in(&origin, "vendor/lib", "../lib.git", &one);
+    let repository = local(&origin);
+    let id = repository.fetch(None).await.unwrap().commit.id;
+    let modules = fs::read_dir(origin.mirror().with_file_name("infra.modules")).unwrap();
+    let mut mirrors = modules.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
+    let config = mirrors.next().unwrap().join("config");
+    fs::write(&config, "[[[").unwrap();
+    let again = repository.fetch(Some(&id)).await.unwrap();
+    assert_eq!(text(&again, "vendor/lib/a.yaml"), "one", "it was cloned again");
+    fs::write(&config, "[[[").unwrap();
+    let error = repository.fetch(Some(&id)).await.unwrap_err();
+    assert!(error.cause == Cause::RepositoryDamaged && error.message.contains("check the disk"), "{error:?}");
+    assert_eq!(fs::read_to_string(&config).unwrap(), "[[[");
 }
 
 #[tokio::test]

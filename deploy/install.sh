@@ -141,7 +141,8 @@ fi
 if has_systemd; then
     systemctl daemon-reload
     # Containers keep running while the agent is replaced.
-    systemctl try-restart driftless.service
+    systemctl try-restart driftless.service ||
+        fail "$shown is installed, but driftless.service did not start again; see driftless doctor and journalctl -u driftless"
 fi
 if [ -n "$before" ]; then
     say "upgraded from $before to $shown"

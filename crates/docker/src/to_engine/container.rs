@@ -378,7 +378,9 @@ fn device((host, container, permissions): &(String, String, String)) -> api::Dev
 
 #[cfg(test)]
 mod tests {
-    use driftless_model::{AgentId, ContainerId, Format, InstanceId, SpecHash};
+    use driftless_model::{
+        AgentId, ContainerId, Format, InstanceId, Mount, MountSource, PartOf, Role, SpecHash,
+    };
     use driftless_plan::RequiredSignature;
 
     use super::*;
@@ -414,6 +416,29 @@ mod tests {
         };
         assert_eq!(asked(Format::Kubernetes), Some(vec!["NONE".to_owned()]));
         assert_eq!(asked(Format::Compose), None, "Compose keeps that of the image");
+    }
+
+    #[test]
+    fn files_of_the_image_are_not_copied_into_volumes_of_a_pod() {
+        let mount = Mount { target: "/logs".to_owned(), source: MountSource::Anonymous, read_only: false };
+        let container = Container { mounts: vec![mount], ..Container::default() };
+        let mounted = |part: Option<PartOf>| {
+            let inherit = BTreeMap::from([("/logs".to_owned(), "ab12".to_owned())]);
+            let creation = Creation { inherit, part, ..creation(container.clone(), BTreeMap::new()) };
+            let call = create_call(&creation, DownwardValues::new(), &MountPaths::default(), MANY_NETWORKS);
+            let mounts = call.unwrap().body.host_config.and_then(|host| host.mounts).unwrap();
+            let copies =
+                |mount: api::Mount| mount.volume_options.and_then(|options| options.no_copy) != Some(true);
+            mounts.into_iter().map(|mount| (mount.source.clone(), copies(mount))).collect::<Vec<_>>()
+        };
+        let part = PartOf {
+            pod: ContainerId("cd34".to_owned()),
+            name: "tail".to_owned(),
+            role: Role::App,
+            downward: DownwardValues::new(),
+        };
+        assert_eq!(mounted(Some(part)), [(Some("ab12".to_owned()), false)]);
+        assert_eq!(mounted(None), [(Some("ab12".to_owned()), true)]);
     }
 
     #[test]

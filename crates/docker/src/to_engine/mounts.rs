@@ -52,8 +52,10 @@ pub(super) fn mount_fields(
                 volume_options: volume_options(*no_copy, &options),
                 ..long(api::MountType::VOLUME, Some(name.clone()), *read_only)
             },
+            // A part mounts volumes of its pod. The engine would copy the image's files and the mode of their folder into an empty
+            // one, also where another container of the pod has prepared it.
             MountSource::Anonymous => api::Mount {
-                volume_options: volume_options(false, &options),
+                volume_options: volume_options(creation.part.is_some(), &options),
                 ..long(api::MountType::VOLUME, creation.inherit.get(target).cloned(), *read_only)
             },
             MountSource::Image(image) => api::Mount {

@@ -18,7 +18,7 @@ use super::{
     reader::{Object, Value},
     workload::ReadWorkload,
 };
-use driftless_model::{MOST_REPLICAS, Strategy, Workload};
+use driftless_model::{DEFAULT_PROGRESS_DEADLINE, MOST_REPLICAS, Strategy, Workload};
 
 /// Reads a Deployment, or a ReplicaSet or `ReplicationController`, which have no update strategy. `None` if the name is
 /// invalid; any other fault is a finding and a default.
@@ -31,7 +31,8 @@ pub(super) fn read(value: Value<'_>, kind: &'static str, catalogue: &Catalogue) 
         value.error(format!("more than {MOST_REPLICAS} pods of a {kind} are not supported on one host"));
     }
     let min_ready = spec.integer("minReadySeconds", 0..=MOST).map_or(0, seconds);
-    let deadline = spec.integer("progressDeadlineSeconds", 0..=MOST).map_or(600, seconds);
+    let default = DEFAULT_PROGRESS_DEADLINE.as_secs();
+    let deadline = spec.integer("progressDeadlineSeconds", 0..=MOST).map_or(default, seconds);
     check_deadline(&spec, deadline, min_ready);
     let history = history_limit(&spec);
     let paused = spec.boolean("paused").unwrap_or(false);

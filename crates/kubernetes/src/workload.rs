@@ -11,8 +11,8 @@ use super::{
     ports::{HostPort, NamedPorts},
 };
 use driftless_model::{
-    Attachment, FailureRule, Location, ManifestNames, NetworkMode, Strategy, SwarmService, Update, Workload,
-    WorkloadKind, WorkloadName,
+    Attachment, DEFAULT_PROGRESS_DEADLINE, FailureRule, Location, ManifestNames, NetworkMode, Strategy,
+    SwarmService, Update, Workload, WorkloadKind, WorkloadName,
 };
 
 /// A workload as it was read.
@@ -54,7 +54,7 @@ impl ReadWorkload {
             container_name: None,
             strategy: Strategy::RollingUpdate { max_surge: 1, max_unavailable: 0 },
             min_ready: Duration::ZERO,
-            progress_deadline: Duration::from_mins(10),
+            progress_deadline: DEFAULT_PROGRESS_DEADLINE,
             revision_history_limit: 10,
             paused: false,
             after: Vec::new(),

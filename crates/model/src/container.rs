@@ -327,6 +327,18 @@ impl Healthcheck {
         self.test.first().is_some_and(|word| word == "NONE")
     }
 
+    /// The time from the start of a container until it is unhealthy, if no check ever succeeds. Zero without a `start_period`:
+    /// then nothing says that the start takes long.
+    pub fn startup_time(&self) -> Duration {
+        let start = self.start_period.filter(|start| !start.is_zero() && !self.is_disabled());
+        let Some(start) = start else { return Duration::ZERO };
+        // The defaults of the engine.
+        let interval =
+            self.interval.filter(|interval| !interval.is_zero()).unwrap_or(Duration::from_secs(30));
+        let retries = self.retries.filter(|retries| *retries > 0).unwrap_or(3);
+        start.saturating_add(interval.saturating_mul(retries))
+    }
+
     /// No check, and not that of the image either.
     pub fn disabled() -> Self {
         Self {

@@ -239,6 +239,6 @@ pub use version_range::VersionRange;
 pub use webhook::{Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookSecret, HookStatus, Missed};
 pub use wildcard::{matches_star, matches_star_and_question};
 pub use workload::{
-    Condition, Dependency, MOST_REPLICAS, ManifestNames, RollbackSettings, Strategy, Subject, Workload,
-    WorkloadKind,
+    Condition, DEFAULT_PROGRESS_DEADLINE, Dependency, MOST_REPLICAS, ManifestNames, RollbackSettings,
+    Strategy, Subject, Workload, WorkloadKind,
 };

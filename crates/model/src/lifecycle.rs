@@ -55,6 +55,13 @@ pub struct Probe {
     pub failure_threshold: u32,
 }
 
+impl Probe {
+    /// The time from the start of a container until it has failed for good, if it never succeeds.
+    pub fn longest_time(&self) -> Duration {
+        self.initial_delay.saturating_add(self.period.saturating_mul(self.failure_threshold))
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ProbeAction {

@@ -37,7 +37,8 @@ pub struct Policy {
     /// A revision that loses its health this soon after it has succeeded has failed. Default: 1 minute; 0 is never.
     #[serde(rename = "monitorSeconds", with = "crate::seconds::whole", default = "a_minute")]
     pub monitor: Duration,
-    /// Without progress for this long, a rollout has failed, if the workload itself has no shorter deadline.
+    /// Without progress for this long, a rollout has failed, if its manifest names no shorter deadline. A workload that may start for
+    /// longer has that time.
     #[serde(
         rename = "progressDeadlineSeconds",
         with = "crate::seconds::optional",

@@ -8,9 +8,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Build, CanaryStep, Completion, Container, ContentId, Cron, FailureRule, HookPhase, IgnoredField,
-    ImageUpdate, InPlace, Job, Location, Member, NetworkMode, Part, Peer, Probes, PullPolicy, SpecHash,
-    Update, WorkloadName,
+    Build, CanaryStep, Completion, Container, ContentId, Cron, FailureRule, Healthcheck, HookPhase,
+    IgnoredField, ImageUpdate, InPlace, Job, Location, Member, NetworkMode, Part, Peer, Probe, Probes,
+    PullPolicy, Role, SpecHash, Update, WorkloadName,
 };
 use crate::defaults::is_default;
 
@@ -84,6 +84,33 @@ impl Workload {
         self.mounted_pulls.get(image).copied().unwrap_or(PullPolicy::IfNotPresent)
     }
 
+    /// The progress deadline that the manifest names. `None`: the default. A cluster writes the default into each Deployment,
+    /// so one in the manifest is no deadline of its own either.
+    pub fn own_progress_deadline(&self) -> Option<Duration> {
+        // The default of a Compose service grows with its `monitor`.
+        let default = DEFAULT_PROGRESS_DEADLINE.max(self.min_ready.saturating_mul(2));
+        let own = self.progress_deadline;
+        (own != DEFAULT_PROGRESS_DEADLINE && own != default).then_some(own)
+    }
+
+    /// The time that its startup probes, or health checks with a `start_period`, give an instance to start.
+    pub fn startup_time(&self) -> Duration {
+        let of = |probes: &Probes, container: &Container| {
+            let probe = probes.startup.as_ref().map(Probe::longest_time).unwrap_or_default();
+            probe.max(container.healthcheck.as_ref().map(Healthcheck::startup_time).unwrap_or_default())
+        };
+        let (mut first, mut apps) = (Duration::ZERO, of(&self.probes, &self.container));
+        for part in &self.parts {
+            let time = of(&part.probes, &part.container);
+            match part.role {
+                // Each one waits for the one before it.
+                Role::Init | Role::Sidecar => first = first.saturating_add(time),
+                Role::App => apps = apps.max(time),
+            }
+        }
+        first.saturating_add(apps)
+    }
+
     /// The images whose files its containers mount.
     pub fn mounted_images(&self) -> impl Iterator<Item = &String> {
         self.containers().flat_map(Container::mounted_images)
@@ -92,6 +119,9 @@ impl Workload {
 
 /// The most replicas of one workload. A bridge of the kernel has room for 1023 containers, and every round visits each one.
 pub const MOST_REPLICAS: u32 = 1000;
+
+/// The progress deadline of a workload whose manifest names none: that of a Deployment.
+pub const DEFAULT_PROGRESS_DEADLINE: Duration = Duration::from_mins(10);
 
 /// A named set of equal replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,9 +8,9 @@ use std::{
 
 use driftless_files::{AppSpec, Files};
 use driftless_model::{
-    Build, Completion, Container, Contents, Dependency, EngineKind, Finding, Format, Inventory,
-    MOST_REPLICAS, NetworkMode, Probes, PullPolicy, Resources, RestartPolicy, RollbackSettings, Stack,
-    Strategy, Update, Workload, WorkloadKind, WorkloadName,
+    Build, Completion, Container, Contents, DEFAULT_PROGRESS_DEADLINE, Dependency, EngineKind, Finding,
+    Format, Inventory, MOST_REPLICAS, NetworkMode, Probes, PullPolicy, Resources, RestartPolicy,
+    RollbackSettings, Stack, Strategy, Update, Workload, WorkloadKind, WorkloadName,
 };
 
 mod build;
@@ -36,9 +36,6 @@ use crate::{
     read::types::{DependsOn, Deploy, DeployRestart, Order, Sections, Service, UpdateConfig},
     spec::value::Placed,
 };
-
-/// Compose has no progress deadline; this is the default of a Deployment.
-const PROGRESS_DEADLINE: Duration = Duration::from_mins(10);
 
 /// The default of a Deployment.
 const REVISION_HISTORY: u32 = 10;
@@ -206,7 +203,7 @@ impl Lowering<'_> {
             container_name: self.container_name(service),
             strategy: strategy(update.as_ref(), replicas),
             min_ready,
-            progress_deadline: PROGRESS_DEADLINE.max(min_ready.saturating_mul(2)),
+            progress_deadline: DEFAULT_PROGRESS_DEADLINE.max(min_ready.saturating_mul(2)),
             revision_history_limit: REVISION_HISTORY,
             paused: false,
             after,

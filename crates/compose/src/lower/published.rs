@@ -7,13 +7,13 @@ use std::{
 };
 
 use driftless_model::{
-    Completion, Container, FailureRule, Finding, Forward, ForwardLimits, Forwards, HANDOVER_TIME,
-    ManifestNames, Network, NetworkMode, Port, Probes, Protocol, PullPolicy, Strategy, Update, Workload,
-    WorkloadKind, WorkloadName, proxy_containers, worker_dependency, worker_of,
+    Completion, Container, DEFAULT_PROGRESS_DEADLINE, FailureRule, Finding, Forward, ForwardLimits, Forwards,
+    HANDOVER_TIME, ManifestNames, Network, NetworkMode, Port, Probes, Protocol, PullPolicy, Strategy, Update,
+    Workload, WorkloadKind, WorkloadName, proxy_containers, worker_dependency, worker_of,
 };
 
 use crate::{
-    lower::{PROGRESS_DEADLINE, REVISION_HISTORY, context::Lowering},
+    lower::{REVISION_HISTORY, context::Lowering},
     read::types::{Order, ProxySetting, Service},
 };
 
@@ -247,7 +247,7 @@ fn helper(of: &Workload, container: Container) -> Workload {
         container_name: None,
         strategy: Strategy::RollingUpdate { max_surge: 1, max_unavailable: 0 },
         min_ready: std::time::Duration::ZERO,
-        progress_deadline: PROGRESS_DEADLINE,
+        progress_deadline: DEFAULT_PROGRESS_DEADLINE,
         revision_history_limit: REVISION_HISTORY,
         paused: false,
         after: Vec::new(),

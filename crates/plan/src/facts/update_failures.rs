@@ -113,8 +113,14 @@ pub(crate) fn why(
         .then(|| format!("not available {} s after its creation", deadline.as_secs()))
 }
 
-/// Longest time of a rollout without progress. An instance that counts as available late must have the time for it.
+/// Longest time of a rollout without progress: that of the policy, or the default. Only a deadline that the manifest names bounds it.
+/// An instance that starts slowly, or counts as available late, must have the time for it.
 pub(crate) fn progress_deadline(policy: &Policy, workload: &Workload) -> Duration {
-    let own = workload.progress_deadline;
-    policy.progress_deadline.map_or(own, |general| general.max(workload.min_ready.saturating_mul(2)).min(own))
+    let min_ready = workload.min_ready;
+    let least = min_ready.saturating_mul(2).max(workload.startup_time().saturating_add(min_ready));
+    let general = policy.progress_deadline;
+    match workload.own_progress_deadline() {
+        Some(own) => general.map_or(own, |general| general.max(least).min(own)),
+        None => general.unwrap_or(workload.progress_deadline).max(least),
+    }
 }

@@ -39,11 +39,11 @@ pub fn assess(
     before: &[StatusCondition],
     before_workloads: &BTreeMap<WorkloadName, WorkloadStatus>,
 ) -> Assessment {
-    let Round { stack, hashes, record, plan, now, .. } = *round;
+    let Round { stack, hashes, policy, record, plan, now, .. } = *round;
     let observed = &*jobs::as_desired(stack, hashes, record, round.observed);
     let observed = &*pods::whole(stack, observed);
     let proxies = Proxies::of(stack, observed, plan);
-    let inputs = Inputs { stack, hashes, observed, record, plan, now, proxies: Some(&proxies) };
+    let inputs = Inputs { stack, hashes, policy, observed, record, plan, now, proxies: Some(&proxies) };
     let instances = observed.by_workload();
     let mut is_complete = true;
     // Collected, because a map that is filled one by one takes twice the memory, and this one is kept.

@@ -221,7 +221,7 @@ impl Round<'_> {
         const LOST: [&str; 3] = ["CrashLoopBackOff", "Failed", "Unhealthy"];
         let Self { stack, hashes, policy, record, plan, now, .. } = *self;
         let observed = &*pods::whole(stack, self.observed);
-        let inputs = Inputs { stack, hashes, observed, record, plan, now, proxies: None };
+        let inputs = Inputs { stack, hashes, policy, observed, record, plan, now, proxies: None };
         let instances = observed.by_workload();
         let lost = |subject: Subject<'_>| {
             if subject.workload.job_or_template().is_some() || !is_meant(subject.name) {

@@ -7,7 +7,10 @@ use driftless_model::{
 
 use crate::{
     action::Action,
-    facts::standing::{Standing, crash_of},
+    facts::{
+        standing::{Standing, crash_of},
+        update_failures::progress_deadline,
+    },
     status::{
         counts::Counts,
         inputs::Inputs,
@@ -74,7 +77,7 @@ pub(crate) fn health(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'
 
 /// The reason why a workload is `Degraded`: the one that says most.
 fn failure(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'_>) -> Option<WorkloadHealth> {
-    let Inputs { observed, record, plan, now, .. } = inputs;
+    let Inputs { policy, observed, record, plan, now, .. } = inputs;
     let Subject { name, workload } = subject;
     let degraded = |reason: &str, message: String| {
         // The reason of a failed commit is such a message already.
@@ -144,7 +147,7 @@ fn failure(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'_>) -> Opt
     let progress = record.progress.get(name).filter(|it| it.spec == counts.spec)?;
     let start = record.deadline_start(progress.at);
     let is_standing = counts.paused || plan.leaves_down(name) || plan.is_suspended();
-    if is_whole || is_standing || now.since(start) <= workload.progress_deadline {
+    if is_whole || is_standing || now.since(start) <= progress_deadline(policy, workload) {
         return None;
     }
     let since = start.time_of_day();

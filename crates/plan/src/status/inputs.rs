@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use driftless_model::{Instance, Observed, Record, Stack, StackHashes, Subject, Timestamp, WorkloadName};
+use driftless_model::{
+    Instance, Observed, Policy, Record, Stack, StackHashes, Subject, Timestamp, WorkloadName,
+};
 
 use crate::{
     status::{counts::Counts, traffic::Proxies},
@@ -14,6 +16,7 @@ use crate::{
 pub(crate) struct Inputs<'a> {
     pub(crate) stack: &'a Stack,
     pub(crate) hashes: &'a StackHashes,
+    pub(crate) policy: &'a Policy,
     pub(crate) observed: &'a Observed,
     pub(crate) record: &'a Record,
     pub(crate) plan: &'a Plan,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use driftless_model::{
-    Attempt, Claims, Completion, Condition, Dependency, HealthStatus, HeldPort, Port, PortRange, Protocol,
-    Readiness, RestartPolicy, State, Strategy, Timestamp,
+    Attempt, Claims, Completion, Condition, Dependency, HealthStatus, Healthcheck, HeldPort, Port, PortRange,
+    Probe, ProbeAction, Protocol, Readiness, RestartPolicy, State, Strategy, Timestamp, Workload,
 };
 use driftless_plan::{Action, Cause, ContainerRef, Plan, Step, WaitReason};
 
@@ -83,6 +83,64 @@ fn deadline_begins_again_after_the_agent_was_down() {
     stage.tick(Duration::from_mins(11));
     let late = stage.round();
     assert!(is_late(&late), "{late}");
+}
+
+/// The minutes after which the rollout of a version that never becomes ready is late. It is not `Degraded` before.
+fn minutes_until_late(policy: Option<Duration>, change: impl Fn(&mut Workload)) -> u32 {
+    let version = |image: &str| {
+        let mut web = workload(image, 1);
+        change(&mut web);
+        stack([("web", web)])
+    };
+    let mut stage = reached(Stage::new(version("web:1")));
+    stage.policy.progress_deadline = policy;
+    stage.sick.insert("web:2".to_owned());
+    stage.stack = version("web:2");
+    for minute in 0..120 {
+        let plan = stage.round();
+        if is_late(&plan) {
+            return minute;
+        }
+        assert_ne!(stage.assess(&plan).health, HealthStatus::Degraded, "minute {minute}: {plan}");
+        stage.tick(Duration::from_mins(1));
+    }
+    panic!("it is never late");
+}
+
+#[test]
+fn policy_shortens_and_lengthens_the_default_deadline() {
+    let of = |minutes| minutes_until_late(Some(Duration::from_mins(minutes)), |_| {});
+    let default = minutes_until_late(None, |_| {});
+    assert!((10..=12).contains(&default), "{default}");
+    assert_eq!((of(4), of(45)), (default - 6, default + 35));
+    let own = |minutes| {
+        let policy = Some(Duration::from_mins(minutes));
+        minutes_until_late(policy, |web| web.progress_deadline = Duration::from_mins(20))
+    };
+    assert_eq!((own(4), own(45)), (default - 6, default + 10), "one in the manifest bounds it");
+}
+
+#[test]
+fn slow_start_has_the_time_that_its_manifest_gives_it() {
+    let default = minutes_until_late(None, |_| {});
+    let probed = |web: &mut Workload| {
+        web.probes.startup = Some(Probe {
+            action: ProbeAction::Exec { command: vec!["ready".to_owned()] },
+            initial_delay: Duration::from_mins(1),
+            period: Duration::from_secs(30),
+            timeout: Duration::from_secs(1),
+            success_threshold: 1,
+            failure_threshold: 58,
+        });
+    };
+    assert_eq!(minutes_until_late(None, probed), default + 20);
+    assert_eq!(minutes_until_late(Some(Duration::from_mins(5)), probed), default + 20);
+    let checked = |web: &mut Workload| {
+        let check = Healthcheck { test: Vec::new(), ..Healthcheck::disabled() };
+        let (start_period, interval) = (Some(Duration::from_mins(20)), Some(Duration::from_mins(1)));
+        web.container.healthcheck = Some(Healthcheck { start_period, interval, retries: Some(5), ..check });
+    };
+    assert_eq!(minutes_until_late(None, checked), default + 15);
 }
 
 #[test]

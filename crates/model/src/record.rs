@@ -439,6 +439,14 @@ pub struct Heal {
 pub struct CronRecord {
     /// Nothing before this moment was missed.
     pub since: Timestamp,
+    /// The schedule and its time zone. `None`: an older agent did not record them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// When they were changed: the new schedule has missed nothing before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changed: Option<Timestamp>,
     /// The last time for which a run was begun.
     pub last: Option<Timestamp>,
     pub last_success: Option<Timestamp>,

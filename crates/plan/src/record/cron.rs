@@ -38,6 +38,7 @@ pub fn schedule(record: &mut Record, stack: &Stack, now: Timestamp) -> Vec<CronE
         // A clock that was set back has begun nothing in the future.
         known.since = known.since.min(now);
         known.last = known.last.map(|it| it.min(now));
+        note_schedule(&mut known, cron_job.schedule, now);
         let service = stack.swarm.get(name);
         tidy(&mut known, cron_job.schedule, record, service.map(|_| now));
         let object = stack.inventory.workloads.get(name);
@@ -56,6 +57,17 @@ pub fn schedule(record: &mut Record, stack: &Stack, now: Timestamp) -> Vec<CronE
         record.crons.insert(name.clone(), known);
     }
     events
+}
+
+/// Notes when the schedule or its time zone is changed. Times of the new one that have passed were never due.
+fn note_schedule(known: &mut CronRecord, cron: &Cron, now: Timestamp) {
+    let is_same = |before: &String| *before == cron.schedule && known.zone == cron.zone;
+    let is_changed = known.schedule.as_ref().is_some_and(|before| !is_same(before));
+    known.changed = if is_changed { Some(now) } else { known.changed.map(|it| it.min(now)) };
+    if is_changed || known.schedule.is_none() {
+        known.schedule = Some(cron.schedule.clone());
+        known.zone.clone_from(&cron.zone);
+    }
 }
 
 /// Keeps the networks of the runs that have not ended: the next try needs them, and Git may then have none of them.
@@ -154,7 +166,8 @@ fn begin(
         let millis = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
         Timestamp(now.0.saturating_sub(millis.saturating_add(1)))
     });
-    let since = known.last.unwrap_or(known.since).max(earliest.unwrap_or_default());
+    let since = known.last.unwrap_or(known.since).max(known.changed.unwrap_or_default());
+    let since = since.max(earliest.unwrap_or_default());
     let Some((due, count)) = schedule.missed(since, now, TOO_MANY + 1) else { return };
     let mut tell = |known: &mut CronRecord, kind, reason, message: String| {
         if known.last_reported.replace(due) != Some(due) {

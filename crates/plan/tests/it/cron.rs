@@ -186,6 +186,33 @@ fn nightly_run_is_skipped_only_when_clocks_go_forward() {
 }
 
 #[test]
+fn changed_schedule_has_missed_no_time_before() {
+    // It has run at 12:10, and the new time is 12:20.
+    let mut clock = Clock::new(&manifest("10 * * * *", "good:1", ""));
+    assert_eq!(clock.until(MINUTE * 30), ["10m +10"]);
+    clock.git = stack(&manifest("20 * * * *", "good:1", ""));
+    assert_eq!(clock.until(MINUTE * 81), ["80m +80"]);
+
+    // 9:00 in New York was three hours ago.
+    let mut clock = Clock::new(&manifest("0 9 * * *", "good:1", ""));
+    assert_eq!(clock.until(HOUR * 5), [""; 0]);
+    clock.git = stack(&manifest("0 9 * * *", "good:1", "  timeZone: America/New_York"));
+    assert_eq!(clock.until(HOUR * 6), [""; 0]);
+    // The next one counts as missed.
+    clock.stage.tick(HOUR * 24);
+    assert_eq!(clock.until(HOUR * 30 + MINUTE), ["1800m +1560"]);
+
+    // An older agent has recorded no schedule.
+    let mut clock = Clock::new(&manifest("10 * * * *", "good:1", ""));
+    clock.until(MINUTE * 30);
+    for known in clock.stage.record.crons.values_mut() {
+        known.schedule = None;
+    }
+    clock.stage.tick(HOUR);
+    assert_eq!(clock.until(HOUR * 2), ["90m +70"]);
+}
+
+#[test]
 fn concurrency_policy_allows_forbids_or_replaces_runs() {
     let with = |policy: &str| {
         Clock::new(&manifest("* * * * *", "long:1", &format!("  concurrencyPolicy: {policy}")))

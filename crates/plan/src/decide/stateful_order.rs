@@ -21,7 +21,12 @@ pub(crate) fn reason_to_wait(draft: &Draft<'_>, subject: Subject<'_>) -> Option<
     let Subject { name, workload } = subject;
     let serving = outdated(draft, subject);
     match (workload.update, serving) {
-        (Update::Rolling, _) | (_, None) => {}
+        (Update::Never, None) => {
+            if let Some(older) = older_sibling(draft, subject) {
+                return Some(Wait::dependency(name, older, NO_OLDER_POD));
+            }
+        }
+        (Update::Rolling, _) | (Update::OnDelete, None) => {}
         (Update::OnDelete, Some(_)) => return Some(Wait::held(name, "until somebody deletes it")),
         (Update::Never, Some(_)) => return Some(Wait::held(name, PARTITION)),
     }
@@ -35,17 +40,46 @@ pub(crate) fn reason_to_wait(draft: &Draft<'_>, subject: Subject<'_>) -> Option<
 
 const PARTITION: &str = "its ordinal is below the partition";
 
+const NO_OLDER_POD: &str = "the partition keeps it at an older version, in which no new pod can be made; lower the \
+                            partition or the number of replicas";
+
 /// The older definition of a workload that the manifest holds at its older version.
 pub(crate) fn former(draft: &Draft<'_>, subject: Subject<'_>) -> Option<(Box<Workload>, Wait)> {
     let Subject { name, workload: wanted } = subject;
     if wanted.update != Update::Never {
         return None;
     }
-    let before = || draft.facts.target.fallback.and_then(|it| it.workloads.get(name));
-    let former = draft.facts.record.held.get(name).or_else(before).filter(|it| !it.is_like(wanted))?;
+    let former = older(draft, subject)?;
     let (replicas, kind) = (wanted.replicas, wanted.kind.clone());
     let former = Workload { replicas, kind, update: Update::Rolling, ..former.clone() };
     Some((Box::new(former), Wait::held(name, PARTITION)))
+}
+
+/// The definition by which a pod was made before the desired one, if it is another one.
+fn older<'a>(draft: &Draft<'a>, Subject { name, workload: wanted }: Subject<'_>) -> Option<&'a Workload> {
+    let facts = draft.facts;
+    let before = || facts.target.fallback.and_then(|it| it.workloads.get(name));
+    facts.record.held.get(name).or_else(before).filter(|it| !it.is_like(wanted))
+}
+
+/// A pod of the same set that the partition keeps at an older version, if this pod is new. The older definition of a new pod is not known,
+/// and next to pods of the older version it must not be of the newer one.
+fn older_sibling<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Option<&'a WorkloadName> {
+    let Subject { name, workload } = subject;
+    let facts = draft.facts;
+    let before = facts.target.fallback.and_then(|it| it.workloads.get(name));
+    if before.is_some_and(|it| it.replicas > 0) || facts.record.begun.contains_key(name) {
+        return None;
+    }
+    let is_older = |sibling: &Sibling<'_>| {
+        let Subject { name, workload: wanted } = sibling.subject;
+        let spec = facts.spec(sibling.subject);
+        let is_renewed = || facts.instances.members_of(name).iter().any(|it| it.spec == spec);
+        // Other names in the network are no other version.
+        let differs = |it: &Workload| it.work() != wanted.work();
+        wanted.update == Update::Never && older(draft, sibling.subject).is_some_and(differs) && !is_renewed()
+    };
+    siblings(facts, workload.member()?).into_iter().find(is_older).map(|it| it.subject.name)
 }
 
 /// Why one that is not wanted any more is not removed yet.

@@ -239,6 +239,35 @@ fn below_the_partition_nothing_changes_even_if_it_is_lost() {
 }
 
 #[test]
+fn new_pod_below_the_partition_is_not_of_a_newer_version() {
+    let partition = |it: u32| format!("  updateStrategy: {{rollingUpdate: {{partition: {it}}}}}");
+    // The version comes with the pods, or in a commit before them.
+    for is_apart in [false, true] {
+        let mut stage = stage(&manifest("db:1", 3, ""));
+        played(&mut stage);
+        if is_apart {
+            stage.stack = stack(&manifest("db:2", 3, &partition(3)));
+            assert_eq!(played(&mut stage), "");
+        }
+        stage.stack = stack(&manifest("db:2", 5, &partition(5)));
+        assert_eq!(minute(&mut stage), "");
+        let waits = stage.round().to_string();
+        assert!(waits.contains("db-3 waits for db-0: the partition keeps it at an older version"), "{waits}");
+        assert_eq!(images(&stage), ["db-0 db:1", "db-1 db:1", "db-2 db:1"]);
+        stage.stack = stack(&manifest("db:2", 5, ""));
+        played(&mut stage);
+        let all = ["db-0 db:2", "db-1 db:2", "db-2 db:2", "db-3 db:2", "db-4 db:2"];
+        assert_eq!(images(&stage), all);
+        // One that is lost is no new one.
+        stage.stack = stack(&manifest("db:2", 5, &partition(5)));
+        let lost = stage.named("shop-db-4").id.clone();
+        stage.world.observed.instances.remove(&lost);
+        assert_eq!(played(&mut stage), "+db-4");
+        assert_eq!(images(&stage), all);
+    }
+}
+
+#[test]
 fn raised_partition_takes_no_pod_back() {
     let partition = |it: u32| format!("  updateStrategy: {{rollingUpdate: {{partition: {it}}}}}");
     let mut stage = stage(&manifest("db:1", 3, ""));

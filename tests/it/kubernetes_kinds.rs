@@ -110,6 +110,39 @@ fn variables_from_secrets_are_marked_as_secret() {
     );
 }
 
+/// As in the output of `helm template --namespace`, where a chart writes the namespace into some objects only.
+#[test]
+fn reference_into_another_namespace_is_explained() {
+    let in_cloud = |text: &str, name: &str| {
+        let (own, other) =
+            (format!("metadata: {{name: {name}}}"), format!("{{name: {name}, namespace: cloud}}"));
+        text.replace(&own, &format!("metadata: {other}"))
+    };
+    let help =
+        "(there is one in the namespace `cloud`, and this pod is in `default`: write `namespace: cloud` into";
+    let env = "env:\n- name: A\n  valueFrom: {secretKeyRef: {name: login, key: user}}";
+    let settings = in_cloud(SETTINGS, "login");
+    let expected = format!("there is no Secret `login` in the namespace of this pod {help}");
+    told(&format!("{settings}{}", deployment("web", "", env)), &[expected.as_str()]);
+    let claim = "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {accessModes: \
+                 [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}\n";
+    let pod = deployment(
+        "web",
+        "volumes:\n- {name: data, persistentVolumeClaim: {claimName: data}}",
+        "volumeMounts:\n- {name: data, mountPath: /data}",
+    );
+    let found = lines(&render(&format!("{}{pod}", in_cloud(claim, "data"))));
+    let expected = format!("there is no PersistentVolumeClaim `data` in the namespace of this pod {help}");
+    assert!(found.iter().any(|line| line.contains(&expected)), "{found:#?}");
+    let web = in_cloud(&deployment("web", "", ""), "web");
+    told(
+        &format!("{web}{}", service("web", "{selector: {app: web}, ports: [{port: 1}]}")),
+        &[
+            "so its name does not resolve (there is one in the namespace `cloud`, and this Service is in `default`",
+        ],
+    );
+}
+
 #[test]
 fn reference_to_a_missing_object_is_an_error_at_its_place() {
     let from = |text: &str| {

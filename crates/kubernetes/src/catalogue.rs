@@ -87,6 +87,20 @@ impl Catalogue {
         }
     }
 
+    /// The ConfigMaps or Secrets of this name in all namespaces.
+    pub(super) fn namesakes(&self, kind: DataKind, name: &str) -> impl Iterator<Item = &Key> {
+        let all = match kind {
+            DataKind::ConfigMap => &self.config_maps,
+            DataKind::Secret => &self.secrets,
+        };
+        all.keys().filter(move |key| key.name == name)
+    }
+
+    /// The claims of this name in all namespaces.
+    pub(super) fn claims_named(&self, name: &str) -> impl Iterator<Item = &Key> {
+        self.storage.claims_named(name)
+    }
+
     /// The container name of a workload with one instance.
     pub(super) fn name_in_docker(&self, key: &Key) -> String {
         format!("{}-{}", self.app, key.dotted())

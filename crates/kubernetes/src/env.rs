@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     catalogue::{Catalogue, DataKind},
     fields, names,
-    object::Key,
+    object::{Key, help_with_namespace},
     quantity::Quantity,
     reader::{Object, Value},
     resources::quantity,
@@ -124,7 +124,7 @@ fn read_all(source: &Object<'_>, about: &About<'_>, variables: &mut Variables) {
         let Some(reference) = source.object(field, fields::DATA_REF) else { continue };
         let Some(key) = data_key(&reference, about.namespace) else { continue };
         let Some(data) = about.catalogue.data(kind, &key) else {
-            missing(&reference, kind, &key);
+            missing(&reference, kind, &key, about.catalogue);
             continue;
         };
         for (name, bytes) in &data.entries {
@@ -171,7 +171,7 @@ fn data_value(reference: &Object<'_>, kind: DataKind, about: &About<'_>) -> Opti
     let name = data_key(reference, about.namespace)?;
     let key = reference.require("key")?;
     let Some(data) = about.catalogue.data(kind, &name) else {
-        missing(reference, kind, &name);
+        missing(reference, kind, &name, about.catalogue);
         return None;
     };
     let Some(bytes) = data.entries.get(key.text()?) else {
@@ -202,14 +202,20 @@ pub(super) fn is_optional(reference: &Object<'_>) -> bool {
 }
 
 /// Reports a reference to an object that the application does not define.
-pub(super) fn missing(reference: &Object<'_>, kind: DataKind, key: &Key) {
+pub(super) fn missing(reference: &Object<'_>, kind: DataKind, key: &Key, catalogue: &Catalogue) {
     if is_optional(reference) {
         return;
     }
+    let elsewhere = help_with_namespace(catalogue.namesakes(kind, &key.name), &key.namespace, "pod");
     let kind = kind.as_str();
     let place = reference.get("name").or_else(|| reference.get("secretName"));
-    let message = format!("there is no {kind} `{}` in this application", key.dotted());
-    let help = format!("add the {kind} to its manifests, or set `optional: true`");
+    let (message, help) = match elsewhere {
+        Some(help) => (format!("there is no {kind} `{}` in the namespace of this pod", key.name), help),
+        None => (
+            format!("there is no {kind} `{}` in this application", key.dotted()),
+            format!("add the {kind} to its manifests, or set `optional: true`"),
+        ),
+    };
     match place {
         Some(name) => name.error_help(message, help),
         None => reference.value.error_help(message, help),

@@ -39,7 +39,7 @@ fn selected(
 ) -> ContentTree {
     let mut tree = ContentTree::new();
     let Some(data) = catalogue.data(kind, key) else {
-        env::missing(object, kind, key);
+        env::missing(object, kind, key, catalogue);
         return tree;
     };
     if object.get("items").is_none() {

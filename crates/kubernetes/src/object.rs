@@ -30,6 +30,24 @@ impl Key {
     }
 }
 
+/// Help for `user`, which looks for an object in its own namespace. `found` are the objects that it may mean. `None`: they are in none or
+/// in several other namespaces.
+pub(super) fn help_with_namespace<'k>(
+    found: impl Iterator<Item = &'k Key>,
+    own: &str,
+    user: &str,
+) -> Option<String> {
+    let mut others: Vec<&str> = found.map(|key| key.namespace.as_str()).filter(|it| *it != own).collect();
+    others.sort_unstable();
+    others.dedup();
+    let [other] = others[..] else { return None };
+    let both = if own == DEFAULT_NAMESPACE { other } else { own };
+    Some(format!(
+        "there is one in the namespace `{other}`, and this {user} is in `{own}`: write `namespace: {both}` into the `metadata` \
+         of both, or list the file as a resource of a kustomization with `namespace: {both}`"
+    ))
+}
+
 /// The `metadata` of an object that others refer to.
 pub(super) struct Identity {
     pub(super) key: Key,

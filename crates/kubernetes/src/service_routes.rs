@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     networks::AppNetworks,
-    object::Key,
+    object::{Key, help_with_namespace},
     proxy,
     reader::Report,
     service::{self, Answer, Service, publish},
@@ -119,8 +119,12 @@ fn is_selected(selector: &BTreeMap<String, String>, found: &ReadWorkload) -> boo
     selector.iter().all(|(key, value)| found.labels.get(key) == Some(value))
 }
 
-/// Explains a selector that matches a workload only partly.
+/// Explains a selector that matches workloads of another namespace, or a workload only partly.
 fn nearest(service: &Key, selector: &BTreeMap<String, String>, workloads: &[ReadWorkload]) -> Option<String> {
+    let elsewhere = workloads.iter().filter(|it| is_selected(selector, it)).map(|it| &it.key);
+    if let Some(help) = help_with_namespace(elsewhere, &service.namespace, "Service") {
+        return Some(help);
+    }
     workloads.iter().filter(|it| it.key.namespace == service.namespace).find_map(|workload| {
         let (key, value) = selector
             .iter()

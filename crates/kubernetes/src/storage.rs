@@ -96,6 +96,11 @@ pub(super) struct Storage {
 }
 
 impl Storage {
+    /// The claims of this name in all namespaces.
+    pub(super) fn claims_named(&self, name: &str) -> impl Iterator<Item = &Key> {
+        self.claims.keys().filter(move |key| key.name == name)
+    }
+
     /// A Docker volume, or the PersistentVolume bound to the claim.
     pub(super) fn claim(&self, key: &Key) -> Option<Claim> {
         let wanted = self.claims.get(key)?;

@@ -14,7 +14,7 @@ use super::{
     fields,
     file_volumes::{self, Files},
     names,
-    object::Key,
+    object::{Key, help_with_namespace},
     pull,
     reader::{Object, Value, closest},
     resources::quantity,
@@ -225,10 +225,12 @@ fn claim(object: &Object<'_>, about: &About<'_>) -> Option<Source> {
     if let Some(claim) = about.catalogue.claim(&key) {
         return Some(claim.into());
     }
-    name.error_help(
-        format!("there is no PersistentVolumeClaim `{}` in this application", key.dotted()),
-        "add it to its manifests",
-    );
+    let elsewhere = help_with_namespace(about.catalogue.claims_named(&key.name), &key.namespace, "pod");
+    let message = |place: &str| format!("there is no PersistentVolumeClaim `{}` in {place}", key.dotted());
+    match elsewhere {
+        Some(help) => name.error_help(message("the namespace of this pod"), help),
+        None => name.error_help(message("this application"), "add it to its manifests"),
+    }
     None
 }
 

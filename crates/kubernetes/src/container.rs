@@ -56,16 +56,6 @@ pub(super) struct Subdomain {
     pub(super) path: String,
 }
 
-impl Pod {
-    /// The names of the containers in the manifest.
-    pub(super) fn programs(&mut self) -> Vec<&mut Container> {
-        if self.parts.is_empty() {
-            return vec![&mut self.container];
-        }
-        self.parts.iter_mut().map(|it| &mut it.container).collect()
-    }
-}
-
 /// A pod template as its owner contains it.
 pub(super) struct Template<'a> {
     pub(super) spec: Object<'a>,
@@ -79,6 +69,8 @@ pub(super) struct Owner<'a> {
     pub(super) key: &'a Key,
     /// The pod's stable name, if it has one.
     pub(super) pod_name: Option<&'a str>,
+    /// The index of a pod of an Indexed Job.
+    pub(super) job_index: Option<u32>,
     pub(super) restarts: Restarts,
     /// The volumes of a StatefulSet's claims, by the name of the template.
     pub(super) claims: BTreeMap<&'a str, Claim>,

@@ -35,6 +35,7 @@ pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Option<ReadWorklo
         kind: "DaemonSet",
         key: &key,
         pod_name: None,
+        job_index: None,
         restarts: Restarts::Always,
         claims: BTreeMap::new(),
         catalogue,

@@ -53,6 +53,7 @@ pub(super) fn read(value: Value<'_>, kind: &'static str, catalogue: &Catalogue) 
         kind,
         key: &key,
         pod_name: None,
+        job_index: None,
         restarts: Restarts::Always,
         claims: BTreeMap::new(),
         catalogue,

@@ -19,12 +19,17 @@ use driftless_yaml::Node;
 /// The bytes that a variable takes in addition to its name and value.
 const ENTRY: usize = 64;
 
+/// The variable with the index of a pod of an Indexed Job.
+const JOB_INDEX: &str = "JOB_COMPLETION_INDEX";
+
 /// The fields of a pod that its containers can refer to.
 pub(super) struct About<'a> {
     pub(super) catalogue: &'a Catalogue,
     pub(super) namespace: &'a str,
     /// The pod's stable name, if it has one.
     pub(super) pod_name: Option<&'a str>,
+    /// The index of a pod of an Indexed Job.
+    pub(super) job_index: Option<u32>,
     pub(super) service_account: &'a str,
     pub(super) labels: &'a BTreeMap<String, String>,
     pub(super) annotations: &'a BTreeMap<String, String>,
@@ -112,6 +117,10 @@ pub(super) fn read(object: &Object<'_>, about: &About<'_>) -> Variables {
         if let Some((value, is_secret)) = value {
             variables.set(text, value, is_secret);
         }
+    }
+    // The controller appends it to `env`.
+    if let Some(index) = about.job_index {
+        variables.set(JOB_INDEX, index.to_string(), false);
     }
     variables
 }

@@ -24,7 +24,6 @@ use driftless_yaml::edit;
 const MOST_PARTS: u32 = 500;
 
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
-const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
 
 /// Reads a Job.
 pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Vec<ReadWorkload> {
@@ -119,6 +118,7 @@ impl Maker<'_> {
             kind,
             key,
             pod_name: job.indexed.then_some(name.as_str()),
+            job_index: job.indexed.then_some(ordinal),
             restarts: Restarts::Ending { retries: 0 },
             claims: std::collections::BTreeMap::new(),
             catalogue,
@@ -126,15 +126,6 @@ impl Maker<'_> {
         let part_key = if *is_one { (*key).clone() } else { Key::new(&key.namespace, &name) };
         let mut pod = pod::read(&template, &owner, &part_key)?;
         pod.container.restart = RestartPolicy::No;
-        if job.indexed {
-            let reference = format!("$({INDEX_VARIABLE})");
-            for container in pod.programs() {
-                container.env.insert(INDEX_VARIABLE.to_owned(), Some(ordinal.to_string()));
-                for word in container.entrypoint.iter_mut().chain(&mut container.command).flatten() {
-                    *word = word.replace(&reference, &ordinal.to_string());
-                }
-            }
-        }
         let mut found = ReadWorkload::new(part_key, (*origin).clone(), kind, template.labels, pod);
         found.object = (*key).clone();
         found.pod_name = job.indexed.then_some(name);

@@ -60,6 +60,7 @@ pub(super) fn read(template: &Template<'_>, owner: &Owner<'_>, key: &Key) -> Opt
         catalogue: owner.catalogue,
         namespace: &owner.key.namespace,
         pod_name: owner.pod_name,
+        job_index: owner.job_index,
         service_account: spec
             .string("serviceAccountName")
             .or_else(|| spec.string("serviceAccount"))

@@ -26,6 +26,7 @@ pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Option<ReadWorklo
         kind: "Pod",
         key: &key,
         pod_name: Some(&key.name),
+        job_index: None,
         restarts: Restarts::Any,
         claims: BTreeMap::new(),
         catalogue,

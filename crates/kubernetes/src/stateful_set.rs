@@ -96,6 +96,7 @@ impl Set<'_> {
             kind: "StatefulSet",
             key,
             pod_name: Some(&pod_name),
+            job_index: None,
             restarts: Restarts::Always,
             claims: claim_templates(spec, key, &pod_name, catalogue),
             catalogue,

@@ -116,6 +116,25 @@ fn indexed_job_runs_each_index_once_with_parallelism() {
 }
 
 #[test]
+fn index_of_a_job_is_a_variable_in_mounted_paths() {
+    let indexed = manifest("good:1", "Never", "  completions: 2\n  completionMode: Indexed");
+    let mount = "{name: out, mountPath: /out, subPathExpr: shard-$(JOB_COMPLETION_INDEX)}";
+    let text = indexed
+        .replace("args: [run,", &format!("volumeMounts: [{mount}], args: [$$(JOB_COMPLETION_INDEX),"))
+        .replace(
+            "      containers:",
+            "      volumes: [{name: out, hostPath: {path: /srv/out}}]\n      containers:",
+        );
+    let stack = stack(&text);
+    for index in ["0", "1"] {
+        let container = &stack.workloads[&format!("work-{index}").as_str().into()].container;
+        let mounts = format!("{:?}", container.mounts);
+        assert!(mounts.contains(&format!("shard-{index}")), "{mounts}");
+        assert_eq!(container.command.as_deref().unwrap(), ["$(JOB_COMPLETION_INDEX)", index]);
+    }
+}
+
+#[test]
 fn failures_of_a_job_are_counted_together_and_back_off() {
     let mut stage = stage(&manifest("bad:1", "Never", "  backoffLimit: 2"));
     let made = played(&mut stage, 100, 1);

@@ -204,6 +204,17 @@ fn every_field_that_is_honoured_arrives() {
 }
 
 #[test]
+fn fields_of_a_probe_that_are_zero_have_their_defaults() {
+    let zeros = "initialDelaySeconds: 0, periodSeconds: 0, timeoutSeconds: 0, successThreshold: 0, failureThreshold: 0";
+    let text = container(&format!(
+        "livenessProbe: {{tcpSocket: {{port: 80}}, {zeros}}}\nreadinessProbe: {{tcpSocket: {{port: 80}}}}"
+    ));
+    assert_eq!(findings(&text), Vec::<String>::new());
+    let probes = only_workload(&text).probes;
+    assert_eq!(probes.liveness, probes.readiness);
+}
+
+#[test]
 fn a_container_is_asked_by_grpc_and_has_commands_at_its_ends() {
     let text = container(
         "livenessProbe:
@@ -677,8 +688,8 @@ fn rules_of_a_container_are_checked() {
             at(66, "livenessProbe.successThreshold: must be 1 in a liveness or startup probe"),
         ),
         (
-            container("livenessProbe: {tcpSocket: {port: 80}, periodSeconds: 0}"),
-            at(63, "livenessProbe.periodSeconds: must be 1 or more, but is 0"),
+            container("livenessProbe: {tcpSocket: {port: 80}, periodSeconds: -1}"),
+            at(63, "livenessProbe.periodSeconds: must be 1 or more, but is -1"),
         ),
         (
             container("livenessProbe: {tcpSocket: {port: 80}, exec: {command: [a]}}"),

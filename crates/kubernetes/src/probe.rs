@@ -83,12 +83,16 @@ pub(super) fn read(container: &Object<'_>, ports: &NamedPorts, room: &Room) -> P
 }
 
 fn read_probe(object: &Object<'_>, references: &References<'_>) -> Option<Probe> {
-    let seconds = |key, least, default| {
-        let value = object.integer(key, least..=MOST).unwrap_or(default);
-        Duration::from_secs(u64::try_from(value).unwrap_or_default())
+    // The API server takes 0 for the default.
+    let number = |key: &str, least: i64| {
+        let value = object.get(key).filter(|value| value.node.as_i64() != Some(0));
+        value.and_then(|value| value.integer(least..=MOST))
+    };
+    let seconds = |key: &str, least: i64, default: u64| {
+        Duration::from_secs(number(key, least).and_then(|it| u64::try_from(it).ok()).unwrap_or(default))
     };
     let count =
-        |key, default| object.integer(key, 1..=MOST).and_then(|it| u32::try_from(it).ok()).unwrap_or(default);
+        |key: &str, default: u32| number(key, 1).and_then(|it| u32::try_from(it).ok()).unwrap_or(default);
     let initial_delay = seconds("initialDelaySeconds", 0, 0);
     let period = seconds("periodSeconds", 1, 10);
     let timeout = seconds("timeoutSeconds", 1, 1);

@@ -88,7 +88,7 @@ impl Catalogue {
     }
 
     /// The ConfigMaps or Secrets of this name in all namespaces.
-    pub(super) fn namesakes(&self, kind: DataKind, name: &str) -> impl Iterator<Item = &Key> {
+    pub(super) fn data_named(&self, kind: DataKind, name: &str) -> impl Iterator<Item = &Key> {
         let all = match kind {
             DataKind::ConfigMap => &self.config_maps,
             DataKind::Secret => &self.secrets,

@@ -215,7 +215,7 @@ pub(super) fn missing(reference: &Object<'_>, kind: DataKind, key: &Key, catalog
     if is_optional(reference) {
         return;
     }
-    let elsewhere = help_with_namespace(catalogue.namesakes(kind, &key.name), &key.namespace, "pod");
+    let elsewhere = help_with_namespace(catalogue.data_named(kind, &key.name), &key.namespace, "pod");
     let kind = kind.as_str();
     let place = reference.get("name").or_else(|| reference.get("secretName"));
     let (message, help) = match elsewhere {

@@ -57,6 +57,7 @@ mod controller_fields;
 mod cron_job;
 mod daemon_set;
 mod deployment;
+mod encrypted;
 mod env;
 mod expand;
 mod fields;
@@ -196,6 +197,7 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
             .collect(),
         inventory,
         secret_values: BTreeSet::new(),
+        encrypted: encrypted::texts_of(&parsed, files),
         swarm,
         given: None,
         port_places,
@@ -225,7 +227,7 @@ pub fn documents(files: &dyn Files, spec: &AppSpec, mask: Option<&Mask>) -> Docu
     let mut documents: Vec<_> =
         parsed.iter().flat_map(|(_, it)| it).filter(|it| !it.is_null()).map(yaml::edit::json).collect();
     if let Some(mask) = mask {
-        masked_documents::hide(&mut documents, mask);
+        masked_documents::hide(&mut documents, &mask.with_encrypted(&encrypted::texts_of(&parsed, files)));
     }
     Documents { documents: Some(documents), findings }
 }

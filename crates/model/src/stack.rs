@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AppName, Container, ContentId, Inventory, Location, Network, Protocol, StackHash, Subject, SwarmService,
-    Volume, Workload, WorkloadName,
+    AppName, Container, ContentId, EncryptedTexts, Inventory, Location, Network, Protocol, StackHash,
+    Subject, SwarmService, Volume, Workload, WorkloadName,
 };
 use crate::{defaults::is_default, hash::digest_of};
 
@@ -36,6 +36,9 @@ pub struct Stack {
     /// Values from encrypted files that Compose files interpolate. They are masked wherever they occur.
     #[serde(default, skip_serializing_if = "is_default")]
     pub secret_values: BTreeSet<String>,
+    /// The texts of encrypted manifests, which are masked too. No part of the hash.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub encrypted: EncryptedTexts,
     #[serde(default, skip_serializing_if = "is_default")]
     pub inventory: Inventory,
     /// The services of a Docker Swarm, by workload. Empty on a single host.
@@ -118,6 +121,7 @@ impl Stack {
             app_files: BTreeMap::new(),
             manifests: self.manifests.clone(),
             secret_values: self.secret_values.clone(),
+            encrypted: self.encrypted.clone(),
             inventory: self.inventory.clone(),
             swarm: BTreeMap::new(),
             given: None,
@@ -131,9 +135,9 @@ impl Stack {
         self.workloads.is_empty() && self.networks.is_empty() && self.volumes.is_empty()
     }
 
-    /// The names of all variables that hold secrets by the manifest's own word.
+    /// The names of all variables that hold secrets by the manifest's own word, or because the manifest is encrypted.
     pub fn secret_env(&self) -> impl Iterator<Item = &String> {
-        self.workloads.values().flat_map(|it| &it.secret_env)
+        self.workloads.values().flat_map(|it| &it.secret_env).chain(&self.encrypted.variables)
     }
 
     /// The paths in the application's own folder that its manifests mount. A run may have those of an older commit.
@@ -157,11 +161,12 @@ pub enum Format {
 }
 
 impl StackHash {
-    /// The hash of a stack as Git defines it: without the runs of CronJobs.
+    /// The hash of a stack as Git defines it: without the runs of CronJobs, and however its manifests are encrypted.
     pub fn of(stack: &Stack) -> Self {
         match &stack.given {
             Some(given) => given.hash.clone(),
-            None => Self(digest_of(stack)),
+            None if is_default(&stack.encrypted) => Self(digest_of(stack)),
+            None => Self(digest_of(&Stack { encrypted: EncryptedTexts::default(), ..stack.clone() })),
         }
     }
 }

@@ -10,10 +10,11 @@ use std::{
 };
 
 use driftless_files::{AppSpec, Files};
-use driftless_model::{AppName, Finding, Location, Mask};
+use driftless_model::{AppName, EncryptedTexts, Finding, Location, Mask};
 use driftless_yaml::{Dialect as _, Kind, Node, Place, Report, with_excerpt};
 
 pub(crate) mod dotenv;
+mod encrypted;
 pub(crate) mod errors;
 mod extends;
 mod include;
@@ -65,6 +66,8 @@ pub(crate) struct Loaded {
     pub(crate) variables: Variables,
     /// Values from encrypted files of variables, also of included projects.
     pub(crate) secret_values: BTreeSet<String>,
+    /// Texts of encrypted Compose files.
+    pub(crate) encrypted: EncryptedTexts,
     /// The places of the values into which a secret variable was interpolated.
     secret_places: BTreeSet<Location>,
     /// The Compose files, from the repository's root.
@@ -125,6 +128,7 @@ impl Loaded {
         let mut printed = Printer { folder }.project(&root);
         if let Some(mask) = mask {
             let mask = mask.with_secret_values(self.secret_values.iter().map(String::as_str));
+            let mask = mask.with_encrypted(&self.encrypted);
             masked::hide(&mut printed, &mask);
         }
         Some(printed)
@@ -204,6 +208,9 @@ pub(crate) fn load(files: &dyn Files, spec: &AppSpec) -> Loaded {
     let Loader { findings, sources, progress, mut secret_values, .. } = loader;
     secret_values.extend(variables.secret_values().cloned());
     let Progress { missing_values, secret_places, texts, .. } = progress;
+    let encrypted_files: BTreeSet<&str> =
+        sources.keys().map(String::as_str).filter(|path| files.is_encrypted(path)).collect();
+    let encrypted = encrypted::texts_of(&root, &encrypted_files);
     let root = (!root.entries().is_empty()).then_some(root);
     Loaded {
         root,
@@ -212,6 +219,7 @@ pub(crate) fn load(files: &dyn Files, spec: &AppSpec) -> Loaded {
         folder,
         variables,
         secret_values,
+        encrypted,
         secret_places,
         manifests,
         findings,

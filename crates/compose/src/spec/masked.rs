@@ -4,11 +4,11 @@ use driftless_model::Mask;
 use serde_json::{Map, Value};
 
 /// Keys whose maps hold text by name.
-const TEXT_BY_NAME: &[&str] =
+pub(crate) const TEXT_BY_NAME: &[&str] =
     &["environment", "labels", "annotations", "args", "driver_opts", "options", "storage_opt"];
 
 /// Keys with the arguments of a program.
-const ARGUMENTS: &[&str] = &["command", "entrypoint", "test"];
+pub(crate) const ARGUMENTS: &[&str] = &["command", "entrypoint", "test"];
 
 /// Hides what the rule of [`Mask`] hides.
 pub(crate) fn hide(project: &mut Value, mask: &Mask) {
@@ -48,7 +48,7 @@ fn hide_below(value: &mut Value, mask: &Mask) {
                         }
                     }
                     // The text of a config.
-                    Value::String(text) if key == "content" => *text = mask.text(text),
+                    Value::String(text) if key == "content" => *text = mask.value(key, text),
                     value => hide_below(value, mask),
                 }
             }

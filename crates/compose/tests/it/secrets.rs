@@ -2,7 +2,7 @@
 
 use driftless_compose::render;
 use driftless_files::{AppSpec, HostFile, HostValues, MemoryFiles, WithHostFiles};
-use driftless_model::{Content, EngineKind, Mask, MountSource, Stack};
+use driftless_model::{Content, EngineKind, Mask, MountSource, Stack, StackHash};
 
 /// Values on the host: a password, a short one, and one that is no secret.
 fn host_values() -> Vec<HostValues> {
@@ -109,6 +109,40 @@ fn labels_of_an_encrypted_file_are_masked() {
     assert_eq!(found.secret_values.iter().collect::<Vec<_>>(), ["admin:hash-of-it"], "`true` is no secret");
     let plain = stack(&[("shop/compose.yaml", text), ("shop/web.labels", labels)], &[], EngineKind::Docker);
     assert!(plain.secret_values.is_empty());
+}
+
+#[test]
+fn texts_of_an_encrypted_compose_file_are_masked() {
+    let include = ("shop/compose.yaml", "include: [{path: [main.yaml, secret.yaml]}]\n");
+    let main = ("shop/main.yaml", "services: {web: {image: shop/web, environment: {OPEN: visible-text}}}\n");
+    let secret = (
+        "shop/secret.yaml",
+        "services:\n  web:\n    environment: {RELAY: bot hunter2xyz, PIN: '88'}\n    labels: {a.users: 'ada:geheim99'}\n    \
+         command: [app, geheim4711]\n    healthcheck: {test: [CMD, check, pw7]}\n",
+    );
+    let found = stack(&[include, main], &[secret], EngineKind::Docker);
+    let mask = Mask::new([1; 32]).with_stacks([&found]);
+    let container = &found.workloads[&"web".into()].container;
+    for (name, value) in [("RELAY", "bot hunter2xyz"), ("PIN", "88")] {
+        assert_eq!(container.env[name].as_deref(), Some(value));
+        assert_eq!(mask.value(name, value), mask.hide(value), "{name}");
+    }
+    let label = &container.labels["a.users"];
+    assert_eq!(mask.value("a.users", label), mask.hide("ada:geheim99"));
+    let words = |words: &[&str]| words.iter().map(|word| mask.hide(word)).collect::<Vec<_>>();
+    assert_eq!(mask.arguments(container.command.as_ref().unwrap()), words(&["app", "geheim4711"]));
+    let test = mask.arguments(&container.healthcheck.as_ref().unwrap().test);
+    assert_eq!((&*test[0], &test[1..]), ("CMD", &words(&["check", "pw7"])[..]));
+    let message = mask.message("no login with geheim4711 as bot hunter2xyz");
+    assert!(!message.contains("geheim") && !message.contains("hunter2"), "{message}");
+    // Plain values, names, and short words of sentences.
+    assert_eq!(mask.value("OPEN", "visible-text"), "visible-text");
+    assert_eq!(mask.name("shop/web"), "shop/web");
+    assert_eq!(mask.message("could not check the app"), "could not check the app");
+    // Nothing is rolled out because a file has become encrypted.
+    let plain = stack(&[include, main, secret], &[], EngineKind::Docker);
+    assert_eq!(StackHash::of(&found), StackHash::of(&plain));
+    assert!(plain.encrypted == Default::default() && found.encrypted != plain.encrypted);
 }
 
 /// A build gives a secret to a step, and the step says which owner and mode the file has.

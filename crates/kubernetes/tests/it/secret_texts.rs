@@ -2,7 +2,7 @@
 
 use driftless_files::{AppSpec, HostFile, MemoryFiles, WithHostFiles};
 use driftless_kubernetes::render;
-use driftless_model::Finding;
+use driftless_model::{Finding, Mask, StackHash};
 
 const DEPLOYMENT: &str = "
 apiVersion: apps/v1
@@ -53,6 +53,30 @@ fn errors_of_syntax_show_no_line_of_a_secret() {
     assert_hidden(&found, &["hidden-text"]);
     let found = findings(("a.yaml", "note: one: text\n"), "a.yaml", false);
     assert_eq!(found[0].excerpt.as_deref(), Some("note: one: text"));
+}
+
+#[test]
+fn texts_of_an_encrypted_manifest_are_masked() {
+    let container = "{name: web, image: 'web:1', env: [{name: RELAY, value: bot hunter2xyz}], args: [serve, 'pw:$(RELAY):geheim99']}";
+    let text = DEPLOYMENT.replace("{name: web, image: web:1}", container);
+    let host = [HostFile {
+        path: "web.yaml".to_owned(),
+        source: "web.yaml".to_owned(),
+        content: Ok(text.as_bytes().into()),
+        is_secret: true,
+    }];
+    let app = AppSpec::kubernetes("shop", &["web.yaml"]);
+    let found = render(&WithHostFiles::new(&MemoryFiles::default(), &host), &app).stack.unwrap();
+    let mask = Mask::new([1; 32]).with_stacks([&found]);
+    let container = &found.workloads[&"web".into()].container;
+    assert_eq!(mask.value("RELAY", "bot hunter2xyz"), mask.hide("bot hunter2xyz"));
+    let arguments = mask.arguments(container.command.as_ref().unwrap());
+    assert_eq!(arguments[0], mask.hide("serve"));
+    assert!(!arguments[1].contains("hunter2") && !arguments[1].contains("geheim"), "{arguments:?}");
+    assert_eq!(mask.message("web cannot serve"), "web cannot serve");
+    let plain = render(&MemoryFiles::new([("web.yaml", text.as_str())]), &app).stack.unwrap();
+    assert_eq!(StackHash::of(&found), StackHash::of(&plain));
+    assert_ne!(found.encrypted, plain.encrypted);
 }
 
 /// The value may have been written in the place of the key.

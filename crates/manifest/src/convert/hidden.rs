@@ -28,13 +28,20 @@ pub(super) fn without_secrets(stack: &Stack, contents: &Contents) -> (Stack, Con
     (clean, contents.collect(), lost.sorted())
 }
 
-/// The values of secrets, longer ones first, because one may contain another.
-struct Values<'a>(Vec<&'a str>);
+struct Values<'a> {
+    /// The values of secrets, longer ones first, because one may contain another.
+    anywhere: Vec<&'a str>,
+    /// The texts of encrypted manifests. A short one may be a part of any other text.
+    whole: &'a BTreeSet<String>,
+}
 
 impl<'a> Values<'a> {
     fn of(stack: &'a Stack) -> Self {
         let of_container = |container: &'a Container, workload: &'a Workload| {
-            let secret = container.env.iter().filter(|(name, _)| workload.secret_env.contains(*name));
+            let encrypted = &stack.encrypted.variables;
+            let is_secret =
+                move |name: &String| workload.secret_env.contains(name) || encrypted.contains(name);
+            let secret = container.env.iter().filter(move |&(name, _)| is_secret(name));
             secret.filter_map(|(_, value)| value.as_deref())
         };
         let of_workload = |workload: &'a Workload| {
@@ -46,12 +53,15 @@ impl<'a> Values<'a> {
         let mut values: Vec<&str> =
             all.filter(|value| Mask::is_findable(value)).collect::<BTreeSet<_>>().into_iter().collect();
         values.sort_by_key(|value| std::cmp::Reverse(value.len()));
-        Self(values)
+        Self { anywhere: values, whole: &stack.encrypted.texts }
     }
 
     /// The text with the placeholder for each value. `None`: it has none.
     fn hide(&self, text: &str) -> Option<String> {
-        let found: Vec<&&str> = self.0.iter().filter(|value| text.contains(**value)).collect();
+        if self.whole.contains(text) {
+            return Some(HIDDEN.to_owned());
+        }
+        let found: Vec<&&str> = self.anywhere.iter().filter(|value| text.contains(**value)).collect();
         let hidden = || found.iter().fold(text.to_owned(), |text, value| text.replace(**value, HIDDEN));
         (!found.is_empty()).then(hidden)
     }

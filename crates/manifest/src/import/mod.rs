@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
-    AppName, Completion, Container, Contents, FailureRule, Finding, Format, InstanceId, Inventory, Location,
-    ManifestNames, MountSource, Namespace, NetworkMode, Peer, Probes, PullPolicy, RestartPolicy, Stack,
-    Strategy, Update, Workload, WorkloadKind, WorkloadName,
+    AppName, Completion, Container, Contents, EncryptedTexts, FailureRule, Finding, Format, InstanceId,
+    Inventory, Location, ManifestNames, MountSource, Namespace, NetworkMode, Peer, Probes, PullPolicy,
+    RestartPolicy, Stack, Strategy, Update, Workload, WorkloadKind, WorkloadName,
 };
 use serde_json::{Map, Value, json};
 
@@ -113,6 +113,7 @@ impl<'a> App<'a> {
             app_files: BTreeMap::new(),
             manifests: Vec::new(),
             secret_values: BTreeSet::new(),
+            encrypted: EncryptedTexts::default(),
             inventory: Inventory::default(),
             swarm: BTreeMap::new(),
             given: None,

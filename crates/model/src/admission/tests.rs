@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    AdmissionPolicy, Build, Completion, Container, DeviceRequest, FailureRule, Format, Hook, HostSettings,
-    ImageRef, Inventory, Location, ManifestNames, Mount, MountSource, Network, NetworkMode, Port, PortRange,
-    PortRule, Probes, Protocol, PullPolicy, Stack, Strategy, SwarmFile, SwarmService, Trust, Update, Volume,
-    Workload, WorkloadKind, foreign_objects,
+    AdmissionPolicy, Build, Completion, Container, DeviceRequest, EncryptedTexts, FailureRule, Format, Hook,
+    HostSettings, ImageRef, Inventory, Location, ManifestNames, Mount, MountSource, Network, NetworkMode,
+    Port, PortRange, PortRule, Probes, Protocol, PullPolicy, Stack, Strategy, SwarmFile, SwarmService, Trust,
+    Update, Volume, Workload, WorkloadKind, foreign_objects,
 };
 
 fn stack_of(app: &str, container: Container, build: Option<Build>) -> Stack {
@@ -52,6 +52,7 @@ fn stack_of(app: &str, container: Container, build: Option<Build>) -> Stack {
         app_files: BTreeMap::new(),
         manifests: vec!["compose.yaml".to_owned()],
         secret_values: BTreeSet::new(),
+        encrypted: EncryptedTexts::default(),
         inventory: Inventory::default(),
         swarm: BTreeMap::new(),
         given: None,

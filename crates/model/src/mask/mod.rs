@@ -18,7 +18,7 @@ use self::{
     patterns::{Spans, TextKind},
     texts::Texts,
 };
-use crate::{Stack, Workload, WorkloadName, repo_url::percent_decoded};
+use crate::{EncryptedTexts, Stack, Workload, WorkloadName, repo_url::percent_decoded};
 
 /// Hides secrets for one run of the program.
 #[derive(Clone)]
@@ -29,6 +29,8 @@ pub struct Mask {
     secrets: Texts,
     /// Values that are hidden wherever they occur in free text: a command may contain the value of a variable.
     values: Texts,
+    /// Texts that are hidden where they are a whole value or argument.
+    whole: Texts,
     /// Names that everybody sees. A secret that is a word of one is hidden in its own place only.
     names: Texts,
 }
@@ -38,12 +40,18 @@ impl Mask {
     pub const HIDDEN: &str = MARK;
 
     pub fn new(key: [u8; 32]) -> Self {
-        Self { key: Some(key), secrets: Texts::default(), values: Texts::default(), names: Texts::default() }
+        Self { key: Some(key), ..Self::without_codes() }
     }
 
     /// One that hides every value alike, for what is kept and compared from run to run.
     pub fn without_codes() -> Self {
-        Self { key: None, secrets: Texts::default(), values: Texts::default(), names: Texts::default() }
+        Self {
+            key: None,
+            secrets: Texts::default(),
+            values: Texts::default(),
+            whole: Texts::default(),
+            names: Texts::default(),
+        }
     }
 
     /// One that also hides the variables which these stacks take from Secrets, and the values of all secret variables
@@ -54,8 +62,8 @@ impl Mask {
         let mut mask = self.clone();
         mask.secrets.extend(stacks.iter().flat_map(|stack| stack.secret_env()).cloned());
         mask.names.extend(stacks.iter().flat_map(|stack| public_names(stack)).map(str::to_owned));
-        let workloads = stacks.iter().flat_map(|stack| stack.workloads.values());
-        let values: BTreeSet<&str> = workloads.flat_map(values_to_find).map(str::trim).collect();
+        let values: BTreeSet<&str> =
+            stacks.iter().flat_map(|stack| values_to_find(stack)).map(str::trim).collect();
         mask.find(values);
         let workloads = stacks.iter().flat_map(|stack| stack.workloads.values());
         let texts = workloads.flat_map(|workload| {
@@ -66,8 +74,11 @@ impl Mask {
         mask.find_passwords_of_urls(texts);
         let decrypted = stacks.iter().flat_map(|stack| &stack.secret_values);
         mask.find(decrypted.map(|value| value.trim()));
+        for stack in &stacks {
+            mask.add_encrypted(&stack.encrypted);
+        }
         // Each workload has a mask of its own, made from this one.
-        for texts in [&mut mask.secrets, &mut mask.values, &mut mask.names] {
+        for texts in [&mut mask.secrets, &mut mask.values, &mut mask.whole, &mut mask.names] {
             texts.share();
         }
         mask
@@ -110,6 +121,23 @@ impl Mask {
         let values = values.into_iter().map(str::trim);
         mask.find(values.filter(|value| is_findable(Telling::Surely, value)));
         mask
+    }
+
+    /// One that also hides the texts of encrypted manifests.
+    #[must_use]
+    pub fn with_encrypted(&self, encrypted: &EncryptedTexts) -> Self {
+        let mut mask = self.clone();
+        mask.add_encrypted(encrypted);
+        mask
+    }
+
+    fn add_encrypted(&mut self, encrypted: &EncryptedTexts) {
+        let EncryptedTexts { variables, texts } = encrypted;
+        self.secrets.extend(variables.iter().cloned());
+        self.whole.extend(texts.iter().cloned());
+        // A whole manifest has many short words, which would be hidden in every message.
+        let long = texts.iter().map(|text| text.trim()).filter(|text| is_findable(Telling::Weakly, text));
+        self.find(long);
     }
 
     /// One that knows that these names are shown to everybody.
@@ -168,6 +196,7 @@ impl Mask {
     /// The value of a variable, option or label: hidden if its name tells that it is secret, else as [`Self::text`].
     pub fn value(&self, name: &str, value: &str) -> String {
         let is_hidden = self.secrets.contains(name)
+            || self.whole.contains(value)
             || (telling(name) != Telling::No && !is_no_secret(value) && !is_path(name, value));
         if is_hidden && !is_mark(value) { self.hide(value) } else { self.text(value) }
     }
@@ -175,7 +204,11 @@ impl Mask {
     /// The arguments of a program.
     pub fn arguments(&self, all: &[String]) -> Vec<String> {
         let spans = arguments::secrets(all.iter().map(String::as_str));
-        all.iter().zip(spans).map(|(text, spans)| self.cover(text, spans, TextKind::Configuration)).collect()
+        let shown = all.iter().zip(spans).map(|(text, spans)| {
+            let is_hidden = self.whole.contains(text) && !is_mark(text);
+            if is_hidden { self.hide(text) } else { self.cover(text, spans, TextKind::Configuration) }
+        });
+        shown.collect()
     }
 
     /// A command as it was typed, on one line, cut where it becomes long.
@@ -279,17 +312,21 @@ fn is_of_word(letter: char) -> bool {
     letter.is_alphanumeric() || matches!(letter, '_' | '-')
 }
 
-/// The values of the secret variables of a workload that are worth searching for.
-fn values_to_find(workload: &Workload) -> impl Iterator<Item = &str> {
-    let variables = workload.containers().flat_map(|container| &container.env);
-    let variables = variables.filter_map(|(name, value)| Some((name, value.as_deref()?)));
-    variables.chain(values_of_hooks(workload)).filter_map(|(name, value)| {
-        let is_declared = workload.secret_env.contains(name);
-        let how = if is_declared { Telling::Surely } else { telling(name) };
-        let shortest_number = if is_declared { 4 } else { 6 };
-        let is_number = value.trim().bytes().all(|byte| byte.is_ascii_digit());
-        let is_meant = is_findable(how, value.trim()) && !(is_number && value.trim().len() < shortest_number);
-        (is_meant && (is_declared || !is_path(name, value))).then_some(value)
+/// The values of the secret variables of a stack that are worth searching for.
+fn values_to_find(stack: &Stack) -> impl Iterator<Item = &str> {
+    let encrypted = &stack.encrypted.variables;
+    stack.workloads.values().flat_map(move |workload| {
+        let variables = workload.containers().flat_map(|container| &container.env);
+        let variables = variables.filter_map(|(name, value)| Some((name, value.as_deref()?)));
+        variables.chain(values_of_hooks(workload)).filter_map(move |(name, value)| {
+            let is_declared = workload.secret_env.contains(name) || encrypted.contains(name);
+            let how = if is_declared { Telling::Surely } else { telling(name) };
+            let shortest_number = if is_declared { 4 } else { 6 };
+            let is_number = value.trim().bytes().all(|byte| byte.is_ascii_digit());
+            let is_too_short = is_number && value.trim().len() < shortest_number;
+            let is_meant = is_findable(how, value.trim()) && !is_too_short;
+            (is_meant && (is_declared || !is_path(name, value))).then_some(value)
+        })
     })
 }
 
@@ -355,10 +392,12 @@ fn public_names(stack: &Stack) -> impl Iterator<Item = &str> {
     let names = [stack.app.as_str(), stack.project.as_str()].into_iter();
     let names = names.chain(stack.workloads.keys().map(WorkloadName::as_str));
     let objects = stack.networks.keys().chain(stack.volumes.keys()).chain(stack.images());
-    let naming = stack.workloads.values().flat_map(|workload| {
+    let encrypted = &stack.encrypted.variables;
+    let naming = stack.workloads.values().flat_map(move |workload| {
         let variables = workload.containers().flat_map(|container| &container.env);
+        let is_declared = move |name: &String| workload.secret_env.contains(name) || encrypted.contains(name);
         variables
-            .filter(|(name, _)| is_naming(name) && !workload.secret_env.contains(*name))
+            .filter(move |&(name, _)| is_naming(name) && !is_declared(name))
             .filter_map(|(_, value)| value.as_deref())
     });
     names.chain(objects.map(String::as_str)).chain(naming)

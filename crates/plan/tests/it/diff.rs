@@ -558,6 +558,7 @@ fn stack() -> Stack {
         manifests: Vec::new(),
         inventory: Default::default(),
         secret_values: Default::default(),
+        encrypted: Default::default(),
         swarm: BTreeMap::new(),
         given: None,
         port_places: BTreeMap::new(),

@@ -114,6 +114,7 @@ pub(crate) fn stack(workloads: impl IntoIterator<Item = (&'static str, Workload)
         manifests: Vec::new(),
         inventory: Default::default(),
         secret_values: Default::default(),
+        encrypted: Default::default(),
         swarm: BTreeMap::new(),
         given: None,
         port_places: BTreeMap::new(),

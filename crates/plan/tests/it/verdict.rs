@@ -82,6 +82,7 @@ impl Case {
             manifests: Vec::new(),
             inventory: Default::default(),
             secret_values: Default::default(),
+            encrypted: Default::default(),
             swarm: BTreeMap::new(),
             given: None,
             port_places: BTreeMap::new(),

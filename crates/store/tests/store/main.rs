@@ -88,6 +88,7 @@ pub(crate) fn stack(image: &str, mounts: Vec<MountSource>) -> Stack {
         manifests: vec!["compose.yaml".to_owned()],
         inventory: Default::default(),
         secret_values: Default::default(),
+        encrypted: Default::default(),
         swarm: BTreeMap::new(),
         given: None,
         port_places: BTreeMap::new(),

@@ -94,6 +94,27 @@ async fn missing_source_stops_a_deployment_and_no_container() {
     assert_eq!(env(&simulation, "PW").as_deref(), Some("first-value"));
 }
 
+/// `vault … > file` empties the file first, and leaves it empty if the program fails.
+#[tokio::test(start_paused = true)]
+async fn emptied_source_keeps_its_last_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "DB_PASSWORD=first-value\nHOST=first-host\n");
+    let simulation = prepared(&format!("[{{file: {path}}}]")).begun();
+    simulation.synced_with_tip().await;
+    file(folder.path(), "\n");
+    let is_reported = |application: &Application| {
+        format!("{:?}", application.status).contains("it is empty; its last values are used")
+    };
+    simulation.until("the empty file is reported", is_reported).await;
+    minutes(5).await;
+    assert_eq!(env(&simulation, "HOST").as_deref(), Some("first-host"));
+    assert_eq!(simulation.store.revisions(&app()).unwrap().len(), 1);
+    file(folder.path(), "DB_PASSWORD=second-value\n");
+    simulation
+        .until("the new value is deployed", |_| env(&simulation, "PW").as_deref() == Some("second-value"))
+        .await;
+}
+
 /// Whether a file below a folder contains these bytes.
 fn has_file_with(folder: &Path, bytes: &[u8]) -> bool {
     fs::read_dir(folder).unwrap().map(Result::unwrap).any(|entry| match entry.file_type().unwrap() {

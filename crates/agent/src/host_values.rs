@@ -1,6 +1,12 @@
 //! Reads variables and files that lie on the host (`valuesFrom`): files, the output of programs, the agent's environment.
 
-use std::{collections::BTreeMap, process::Stdio, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    process::Stdio,
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use driftless_clock::Clock;
 use driftless_config as config;
@@ -13,7 +19,11 @@ use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,
 };
-use tokio::{io::AsyncReadExt, process::Command, time::timeout};
+use tokio::{
+    io::AsyncReadExt,
+    process::Command,
+    time::{sleep, timeout},
+};
 
 use crate::random::random_key;
 
@@ -25,6 +35,12 @@ const HOST: &str = "${host}";
 
 /// The part of the standard error of a program that an error repeats, masked, in bytes.
 const LONGEST_ERROR: usize = 200;
+
+/// A file that has changed within this time may be incomplete: `vault … > file` empties it before the program has the values.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// The number of waits for a file that goes on changing. Then it is read as it is.
+const MOST_WAITS: usize = 3;
 
 /// The values of all sources of one repository.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,6 +60,15 @@ struct ReadValue {
 enum Content {
     Variables(HostValues),
     File(Arc<[u8]>),
+}
+
+impl Content {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Variables(values) => values.text.trim().is_empty(),
+            Self::File(bytes) => bytes.trim_ascii().is_empty(),
+        }
+    }
 }
 
 /// Reads the sources of one repository, and remembers what it has read.
@@ -134,13 +159,20 @@ impl ValueReader {
             }
         }
         // At the same time: the slowest program, and not the sum of all, delays the fetch.
-        let environment = &self.environment;
+        let (environment, clock) = (&self.environment, self.clock);
         let contents = join_all(
-            due.into_iter().map(|source| async move { (source, read_in_time(source, environment).await) }),
+            due.into_iter()
+                .map(|source| async move { (source, read_in_time(source, environment, clock).await) }),
         );
         let mut all = ReadValues::clone(&self.read);
         for (source, content) in contents.await {
             let read = all.0.entry(source.clone()).or_default();
+            let had_values = read.content.as_ref().is_some_and(|content| !content.is_empty());
+            // The writer is late or has failed. Containers without their values would not work.
+            let content = match content {
+                Ok(content) if had_values && content.is_empty() => Err("it is empty".to_owned()),
+                other => other,
+            };
             match content {
                 Ok(content) => *read = ReadValue { content: Some(content), error: None },
                 Err(why) => {
@@ -168,19 +200,15 @@ fn shown(source: &ValueSource) -> String {
 }
 
 /// Reads a source within its time limit, also a file on a server that does not answer.
-async fn read_in_time(source: &ValueSource, environment: &Lookup) -> Result<Content, String> {
+async fn read_in_time(source: &ValueSource, environment: &Lookup, clock: Clock) -> Result<Content, String> {
     let late = |_| format!("it did not end within {} s", source.timeout.as_secs());
-    timeout(source.timeout, read_source(source, environment)).await.map_err(late)?
+    timeout(source.timeout, read_source(source, environment, clock)).await.map_err(late)?
 }
 
-async fn read_source(source: &ValueSource, environment: &Lookup) -> Result<Content, String> {
+async fn read_source(source: &ValueSource, environment: &Lookup, clock: Clock) -> Result<Content, String> {
     let bytes = match &source.origin {
         ValueOrigin::File(path) => {
-            // Before it is opened: the opening of a named pipe would wait for a writer.
-            let found = tokio::fs::metadata(path).await.map_err(|error| error.to_string())?;
-            if !found.is_file() {
-                return Err("it is not a regular file".to_owned());
-            }
+            settle(path, clock).await?;
             bounded(tokio::fs::File::open(path).await.map_err(|error| error.to_string())?).await?
         }
         ValueOrigin::Exec(words) => run(words).await?,
@@ -200,6 +228,25 @@ async fn read_source(source: &ValueSource, environment: &Lookup) -> Result<Conte
         text: value.into(),
         is_secret: source.secret,
     }))
+}
+
+/// Waits until a file has not changed for a moment. Refuses what is not a file before it is opened: the opening of a named pipe would
+/// wait for a writer.
+async fn settle(path: &Path, clock: Clock) -> Result<(), String> {
+    for _ in 0..MOST_WAITS {
+        let found = tokio::fs::metadata(path).await.map_err(|error| error.to_string())?;
+        if !found.is_file() {
+            return Err("it is not a regular file".to_owned());
+        }
+        let changed = found.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let changed = Timestamp::default().after(changed.unwrap_or_default());
+        let now = clock.now();
+        if !changed.is_recent(SETTLED, now) {
+            break;
+        }
+        sleep(SETTLED.saturating_sub(now.since(changed))).await;
+    }
+    Ok(())
 }
 
 /// The whole text is one value: the line end of a program's output, or of a file that an editor of Windows has written, is no part of it.
@@ -269,7 +316,23 @@ impl Drop for ProcessGroup {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn file_that_has_just_changed_is_read_a_moment_later() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let changed = file.as_file().metadata().unwrap().modified().unwrap();
+        let changed = Timestamp::default().after(changed.duration_since(UNIX_EPOCH).unwrap());
+        let hour = Duration::from_hours(1);
+        for (now, waits) in [(changed, true), (changed.after(hour), false), (changed.before(hour), false)] {
+            let began = Instant::now();
+            settle(file.path(), Clock::starting_at(now)).await.unwrap();
+            let waited = began.elapsed();
+            assert!((waited >= SETTLED) == waits && waited < 2 * SETTLED, "{now}: {waited:?}");
+        }
+    }
 
     #[test]
     fn line_end_is_no_part_of_a_value() {

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::defaults::is_default;
 
-/// The variables and free texts of manifests that are encrypted in the repository. They only say what is masked, so they are no part
-/// of the hash of a stack: a manifest that becomes encrypted asks for the same containers.
+/// The variables and free texts of manifests that are encrypted in the repository. They only say what is masked, so they are no
+/// part of the hash of a stack: a manifest that becomes encrypted asks for the same containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EncryptedTexts {

@@ -172,6 +172,29 @@ async fn changed_token_is_read_again() {
 }
 
 #[tokio::test]
+async fn added_decryption_key_is_used_without_a_signal() {
+    let mut program = Program::new();
+    let keys = program.path("age-key.txt");
+    let read = |name: &str| fs::read_to_string(format!("crates/sops/tests/files/{name}")).unwrap();
+    fs::write(&keys, read("other-key.txt")).unwrap();
+    let config = format!("- {{url: /srv/none/infra.git}}\nsops: {{keyFiles: ['{}']}}\n", keys.display());
+    program.configure(&config);
+    let config = program.path("driftless.yaml");
+    program.start(&["run", "--config", config.to_str().unwrap()], &[]);
+    assert_eq!(program.notified(), "READY=1\nSTATUS=following 1 repository");
+    fs::write(&keys, "# no key yet\n").unwrap();
+    program.event("has no usable key").await;
+    let refused = program.notified();
+    assert!(refused.starts_with("STATUS=the new configuration is refused, the old one stays: "), "{refused}");
+    // As `age-keygen >>` leaves it.
+    fs::write(&keys, read("other-key.txt") + &read("age-key.txt")).unwrap();
+    let reloading = program.notified();
+    assert!(reloading.starts_with("RELOADING=1\n"), "{reloading}");
+    assert_eq!(program.notified(), "READY=1\nSTATUS=following 1 repository");
+    program.end().await;
+}
+
+#[tokio::test]
 async fn release_waits_while_the_configuration_is_refused() {
     let mut program = Program::new();
     let infra = "- {url: /srv/none/infra.git}\n";

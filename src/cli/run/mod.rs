@@ -71,6 +71,7 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
     let settings = settings(args, context.environment)?;
     settings::warn_of_unused_docker_host(args, context.environment);
     let mut token_file = WatchedFiles::new(settings.token_file.clone());
+    let mut decryption_keys = WatchedFiles::new(settings.sops_key_files.clone());
     let access = settings::access(&settings, context.environment)?;
     let mut certificates = Certificates::load(&settings)?;
     let mut signals = Signals::new()?;
@@ -121,6 +122,7 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
             () = &mut watchdog => continue,
             () = config_file.changed() => Trigger::File,
             () = token_file.changed() => Trigger::Token,
+            () = decryption_keys.changed() => Trigger::DecryptionKeys,
             () = running.handle.restart_requested() => Trigger::Request,
             () = sleep(RETRY), if is_refused(&running) => Trigger::Retry,
             certificate = certificates.changed() => {

@@ -42,6 +42,8 @@ pub(super) enum Trigger {
     File,
     /// The file with the token of the API has changed.
     Token,
+    /// A file of `sops.keyFiles` has changed. The agent reads the keys once, when it starts.
+    DecryptionKeys,
     /// The API asked for it, because a user released everything or ended that.
     Request,
     /// The configuration was refused a while ago. The cause may lie outside of the file, such as a key that is missing.
@@ -110,7 +112,7 @@ pub(super) async fn try_reload(
 /// The message if the settings and the token are those that the agent runs with. `None`: it starts again all the same.
 fn unchanged(trigger: Trigger) -> Option<&'static str> {
     match trigger {
-        Trigger::Signal | Trigger::Retry => None,
+        Trigger::Signal | Trigger::Retry | Trigger::DecryptionKeys => None,
         Trigger::File => Some("the configuration file has changed, its settings have not"),
         Trigger::Token => Some("the token file has changed, its token has not"),
         Trigger::Request => {

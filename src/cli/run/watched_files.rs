@@ -1,4 +1,4 @@
-//! Notices changes of files: the configuration, the certificate.
+//! Notices changes of files: the configuration, the token, keys, certificates.
 //!
 //! It looks at the metadata every two seconds. Notifications of the kernel would be lost for the ways in which these files
 //! are replaced: by a rename, through a symbolic link to a folder, in a mount of a single file.

@@ -49,6 +49,8 @@ pub enum Refusal {
     NameInUse(String),
     #[error("the port {0} is already allocated")]
     PortInUse(u16),
+    #[error("the address {0} is already in use")]
+    AddressInUse(String),
     #[error("{0} is not ours")]
     NotOurs(String),
     #[error("cannot join the namespace of {0}, which does not run")]
@@ -143,8 +145,8 @@ impl World {
             Action::Connect { container, network, attachment } => {
                 let id = self.network(network)?;
                 let instance = self.find(container)?;
-                let aliases = attachment.aliases.clone();
-                let endpoint = Endpoint { network_id: id, aliases, ..Endpoint::default() };
+                let (aliases, ip) = (attachment.aliases.clone(), attachment.ipv4.clone());
+                let endpoint = Endpoint { network_id: id, aliases, ip, ..Endpoint::default() };
                 if instance.networks.insert(network.clone(), endpoint).is_some() {
                     return Err(wrong_state(instance));
                 }
@@ -343,16 +345,31 @@ impl World {
         if let Some(port) = fixed(&wanted).iter().find(is_held) {
             return Err(Refusal::PortInUse(port.host.map_or(0, |it| it.first)));
         }
+        if let Some(address) = self.held_address(&wanted) {
+            return Err(Refusal::AddressInUse(address));
+        }
         let instance = self.find(container)?;
         instance.state = State::Running { since: now, health: Health::Starting };
         instance.readiness = Readiness::Starting { reason: "not probed yet".into() };
         instance.touched_by_hand = None;
         instance.started = Some(now);
         let address = address(&instance.id);
-        for endpoint in instance.networks.values_mut() {
-            endpoint.ip = Some(address.clone());
+        for (network, endpoint) in &mut instance.networks {
+            let fixed = wanted.config.networks().get(network).and_then(|it| it.ipv4.clone());
+            endpoint.ip = Some(fixed.unwrap_or_else(|| address.clone()));
         }
         Ok(())
+    }
+
+    /// A fixed address of a container that another one has.
+    fn held_address(&self, wanted: &Instance) -> Option<String> {
+        let is_up = |it: &&Instance| it.is_running() || it.state == State::Paused;
+        wanted.networks.keys().find_map(|network| {
+            let fixed = wanted.config.networks().get(network)?.ipv4.as_ref()?;
+            let has_it =
+                |it: &Instance| it.networks.get(network).is_some_and(|it| it.ip.as_ref() == Some(fixed));
+            self.observed.containers().filter(is_up).any(has_it).then(|| fixed.clone())
+        })
     }
 
     fn remove(&mut self, agent: &AgentId, container: &ContainerRef) -> Result<(), Refusal> {
@@ -447,10 +464,11 @@ fn exited(code: i64, finished: Timestamp) -> State {
     State::Exited { code, finished, out_of_memory: false, error: String::new() }
 }
 
-/// The address of a container in each of its networks.
+/// The address of a container in each of its networks where it has no fixed one. It is of a range that no network has, so that a
+/// forecast gives away no address which a manifest fixes.
 fn address(id: &ContainerId) -> String {
     let number = u32::from_str_radix(id.0.get(58..).unwrap_or_default(), 16).unwrap_or_default();
-    Ipv4Addr::from_bits(0x0A00_0000 | number).to_string()
+    Ipv4Addr::from_bits(0xF000_0000 | number).to_string()
 }
 
 fn wrong_state(instance: &Instance) -> Refusal {

@@ -10,6 +10,7 @@ use crate::{
     target::Target,
 };
 
+mod addresses;
 mod adopt;
 mod canary;
 mod create;

@@ -12,7 +12,7 @@ use driftless_model::{
 
 use crate::{
     cause::Cause,
-    decide::{images, namespaces, other_writers, platform, stateful_order, waves, writers},
+    decide::{addresses, images, namespaces, other_writers, platform, stateful_order, waves, writers},
     draft::Draft,
     facts::{
         ownership::{is_usable_network, is_usable_volume},
@@ -242,13 +242,13 @@ enum Contest<'a> {
         steps: Vec<usize>,
         handed_over: Vec<&'a Instance>,
     },
-    /// The container that has the port goes for another one whose port its successor needs.
+    /// The container that has the port or address goes for another one whose port or address its successor needs.
     Exchanged,
     Taken {
         by: String,
         what: String,
     },
-    /// A container that stays for now has the port, or writes to the same data.
+    /// A container that stays for now has the port or address, or writes to the same data.
     Kept(Wait),
     /// The same, of another application. Its end does not wake this one.
     KeptElsewhere(Wait),
@@ -295,8 +295,8 @@ fn name_holders<'a>(
     named.filter(move |holder| holder.instance.workload.whole() != *name && !is_free(holder))
 }
 
-/// Whether a workload that shares the namespaces of a container needs its host port or fixed name, and would start without it. Any other
-/// workload gets them when the guests have others.
+/// Whether a workload that shares the namespaces of a container needs its host port, address or fixed name, and would start without it.
+/// Any other workload gets them when the guests have others.
 pub(crate) fn needs_place_of(draft: &Draft<'_>, subject: Subject<'_>, host: &Instance) -> bool {
     let Subject { name, workload } = subject;
     let is_guest = draft.facts.instances.members_of(name).iter().any(|guest| guest.hosts.contains(&host.id));
@@ -305,6 +305,7 @@ pub(crate) fn needs_place_of(draft: &Draft<'_>, subject: Subject<'_>, host: &Ins
     };
     is_guest
         && (workload.container.ports.iter().any(has_it)
+            || addresses::fixed(&workload.container).any(|wanted| addresses::has(draft, host, wanted))
             || name_holders(draft, subject).any(|other| other.id == host.id))
         && !writers::is_not_rolled(draft, subject)
         && waves::reason_to_wait(draft, subject).is_none()
@@ -338,17 +339,22 @@ fn gives_up_name(draft: &Draft<'_>, holder: &Instance) -> bool {
     wanted.is_some_and(|wanted| wanted.container_name.as_ref() != Some(&holder.name))
 }
 
-/// The workloads whose older containers have a port or the fixed name that this one needs, and that their own workloads give up.
+/// The workloads whose older containers have a port, an address or the fixed name that this one needs, and that their own workloads give
+/// up.
 fn holders_that_give_up<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<&'a Instance> {
     let of_ports = subject.workload.container.ports.iter().flat_map(|port| {
         port_holders(draft, subject.name, port).filter(|holder| gives_up_port(draft, holder, port))
     });
+    let of_addresses = addresses::fixed(&subject.workload.container).flat_map(|wanted| {
+        let holders = addresses::holders(draft, subject.name, wanted).into_iter();
+        holders.filter(move |holder| addresses::gives_up(draft, holder, wanted))
+    });
     let of_name = name_holders(draft, subject).filter(|holder| gives_up_name(draft, holder));
-    of_ports.chain(of_name).collect()
+    of_ports.chain(of_addresses).chain(of_name).collect()
 }
 
-/// Whether containers have ports or names that the successors of each other need, in a circle: all of them go first. Any other holder
-/// goes as its own rollout wants, which may take long, or never end.
+/// Whether containers have ports, addresses or names that the successors of each other need, in a circle: all of them go first. Any other
+/// holder goes as its own rollout wants, which may take long, or never end.
 fn is_exchanged(draft: &Draft<'_>, holder: &Instance, to: &WorkloadName) -> bool {
     let workloads = &draft.facts.target.stack.workloads;
     let (mut seen, mut next) = (BTreeSet::new(), vec![&holder.instance.workload]);
@@ -364,7 +370,7 @@ fn is_exchanged(draft: &Draft<'_>, holder: &Instance, to: &WorkloadName) -> bool
     false
 }
 
-/// Why a workload does not get the port or name that a container of ours has which stays for now.
+/// Why a workload does not get the port, address or name that a container of ours has which stays for now.
 fn held(draft: &Draft<'_>, name: &WorkloadName, holder: &Instance, what: &str) -> Wait {
     let of = &holder.instance.workload;
     if draft.facts.target.stack.workloads.contains_key(of) {
@@ -376,9 +382,17 @@ fn held(draft: &Draft<'_>, name: &WorkloadName, holder: &Instance, what: &str) -
     Wait::images(name, &draft.missing_image_names())
 }
 
-/// The workload that has a port of an older definition by now: Git has given it to that one, and its containers have been made already.
-/// They may be down just now, and would not get it again.
-pub(crate) fn port_taken_over<'a>(
+/// The workload that has a port or address of an older definition by now: Git has given it to that one, and its containers have been made
+/// already. They may be down just now, and would not get it again.
+pub(crate) fn place_taken_over<'a>(
+    draft: &Draft<'a>,
+    name: &WorkloadName,
+    held: &Container,
+) -> Option<(&'a WorkloadName, String)> {
+    port_taken_over(draft, name, &held.ports).or_else(|| addresses::taken_over(draft, name, held))
+}
+
+fn port_taken_over<'a>(
     draft: &Draft<'a>,
     name: &WorkloadName,
     held: &[Port],
@@ -462,8 +476,8 @@ fn data_of_others(draft: &Draft<'_>, subject: Subject<'_>) -> Option<Wait> {
     Some(Wait::dependency(name, &by, &format!("Git has given {place} to it")))
 }
 
-/// Looks for others who hold the fixed name, the data or the host ports of a workload. Its own instances are not others: they make way
-/// for each other by the limits of its rollout.
+/// Looks for others who hold the fixed name, the data, the host ports or the fixed addresses of a workload. Its own instances are not
+/// others: they make way for each other by the limits of its rollout.
 fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
     let Subject { name, workload } = subject;
     if let Some(fixed) = &workload.container_name
@@ -478,7 +492,7 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
         return Contest::Kept(wait);
     }
     if !draft.facts.is_desired(subject)
-        && let Some((by, what)) = port_taken_over(draft, name, &workload.container.ports)
+        && let Some((by, what)) = place_taken_over(draft, name, &workload.container)
     {
         return Contest::Kept(Wait::dependency(name, by, &format!("Git has given {what} to it")));
     }
@@ -532,6 +546,11 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
         }
         for other in port_holders(draft, name, port) {
             held_by.push((other, gives_up_port(draft, other, port), host_port(port)));
+        }
+    }
+    for wanted in addresses::fixed(&workload.container) {
+        for other in addresses::holders(draft, name, wanted) {
+            held_by.push((other, addresses::gives_up(draft, other, wanted), wanted.to_string()));
         }
     }
     for (other, gives_up, what) in held_by {

@@ -486,16 +486,16 @@ fn hold(draft: &mut Draft<'_>, instance: &Instance) {
 }
 
 /// Whether those it shares a namespace with are there to share it; the engine would not start it otherwise. An older instance does not
-/// run together with the workload that has its data or ports by now, of this application or another one.
+/// run together with the workload that has its data, ports or addresses by now, of this application or another one.
 fn may_run(draft: &mut Draft<'_>, name: &WorkloadName, instance: &Instance) -> bool {
     let target = draft.facts.target;
     if target.hashes.specs.get(name) != Some(&instance.spec) {
         let data = writers::taken_over(draft, name, &writers::written_by(draft, instance), |_| false);
-        let port = || {
-            let (by, port) = preconditions::port_taken_over(draft, name, &instance.config.ports)?;
-            Some((by.clone(), port))
+        let place = || {
+            let (by, what) = preconditions::place_taken_over(draft, name, &instance.config)?;
+            Some((by.clone(), what))
         };
-        if let Some((by, what)) = data.or_else(port) {
+        if let Some((by, what)) = data.or_else(place) {
             draft.wait(Wait::dependency(name, &by, &format!("Git has given {what} to it")));
             return false;
         }

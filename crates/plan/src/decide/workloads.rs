@@ -4,6 +4,7 @@ use driftless_model::{Instance, Port, SpecHash, State, Subject, Update, Workload
 
 use crate::{
     decide::{
+        addresses,
         canary::roll_canary,
         former_folder, own_update,
         rollout::{allow_starts, complete, keep, roll, wait_paused},
@@ -75,7 +76,7 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
 }
 
 /// Whether a workload without instances is kept at its older version. One that has lost all of them may be made in it, unless the commit
-/// gives its data or its host ports to others. One that was to have none has lost nothing, and stays without.
+/// gives its data, host ports or addresses to others. One that was to have none has lost nothing, and stays without.
 fn stays_older(draft: &Draft<'_>, subject: Subject<'_>, before: Option<&Workload>) -> bool {
     let Some(kept) = kept_definition(draft, subject, before, &[]) else { return false };
     if kept.replicas == 0 {
@@ -88,7 +89,9 @@ fn stays_older(draft: &Draft<'_>, subject: Subject<'_>, before: Option<&Workload
     let gives_away =
         |port: &Port| !has(subject.workload, port) && others.clone().any(|(_, other)| has(other, port));
     // Others may be made in this round.
-    taken_over(draft, subject.name, &held, |_| true).is_none() && !kept.container.ports.iter().any(gives_away)
+    taken_over(draft, subject.name, &held, |_| true).is_none()
+        && !kept.container.ports.iter().any(gives_away)
+        && !addresses::is_given_away(draft, subject, &kept.container)
 }
 
 /// Whether a rollout had instances of this specification when it was paused. One that is lost is created again.

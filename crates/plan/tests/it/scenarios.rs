@@ -409,6 +409,9 @@ fn on_the_host(stage: &mut Stage, words: &[&str]) -> bool {
             }
             stage.world.observed.engine_started = Some(now.after(Duration::from_secs(1)));
         }
+        ["gets-address", name, network, ip] => {
+            stage.named(name).networks.get_mut(network).unwrap().ip = Some(ip.to_owned());
+        }
         ["writes", name, file] => change_file(stage, name, file, FileChangeKind::Added),
         ["looked-into", name] => look_into(stage, name),
         ["memory-is-lost"] => stage.record = Default::default(),

@@ -247,7 +247,8 @@ pub(crate) static CREDENTIAL_SPEC: Object =
 
 pub(crate) static DEPENDENCY: Object = open_with(
     &[
-        key("condition", Word(&["service_started", "service_healthy", "service_completed_successfully"])),
+        key("condition", Word(&["service_started", "service_healthy", "service_completed_successfully"]))
+            .note("one that has ended with an error has started"),
         key("required", StrictBoolean),
         key("restart", Boolean(Dropped)),
     ],

@@ -17,7 +17,7 @@ use crate::{
     facts::{
         ownership::{is_usable_network, is_usable_volume},
         places::places,
-        standing::{crash_of, has_run_hooks, is_up},
+        standing::{crash_of, has_run_and_ended, has_run_hooks, is_up},
     },
     wait::{Wait, WaitObject},
 };
@@ -185,8 +185,10 @@ pub(crate) fn unmet(draft: &Draft<'_>, dependency: &Dependency, is_as_before: bo
     }
     // Its commands after the start are part of it.
     let is_hooked = |it: &Instance| has_run_hooks(draft.facts.record, &it.instance);
+    // Docker Compose waits until the start has returned, and no longer.
+    let has_started = |it: &Instance| it.is_running() || has_run_and_ended(draft.facts.record, it);
     let good = |it: &&&Instance| match condition {
-        Condition::Started => (it.is_running() && is_hooked(it)) || completed(it),
+        Condition::Started => (has_started(it) && is_hooked(it)) || completed(it),
         Condition::Healthy => it.is_available(Duration::ZERO, draft.facts.now) && is_hooked(it),
         Condition::CompletedSuccessfully => completed(it),
     };

@@ -281,6 +281,18 @@ pub(crate) fn crash_of<'a>(record: &'a Record, instance: &Instance) -> Option<&'
     record.crashes.get(&instance.instance).filter(|it| it.spec == instance.spec)
 }
 
+/// Whether an instance has run, and has ended by itself since: its crash was counted. One that the engine could not start has not run.
+pub(crate) fn has_run_and_ended(record: &Record, instance: &Instance) -> bool {
+    let is_down = match &instance.state {
+        State::Restarting { .. } => true,
+        State::Exited { error, .. } => error.is_empty(),
+        State::Created | State::Running { .. } | State::Paused | State::Removing | State::Dead => false,
+    };
+    let was_stopped_by_hand = instance.touched_by_hand.is_some() && !record.is_stopped_by_agent(&instance.id);
+    let is_of_it = |crash: &Crash| crash.container == instance.id && crash.error.is_empty();
+    is_down && !was_stopped_by_hand && crash_of(record, instance).is_some_and(is_of_it)
+}
+
 /// Whether an instance ended twice or more, and does not run or has not run for long enough since.
 pub(crate) fn is_crash_looping(record: &Record, instance: &Instance, now: Timestamp) -> bool {
     let is_down = match &instance.state {

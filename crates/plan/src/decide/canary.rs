@@ -36,7 +36,7 @@ pub(crate) fn roll_canary(
     let canary = Workload { replicas: current.instances, ..workload.clone() };
     let canary = Subject { name, workload: &canary };
     allow_starts(draft, subject, members);
-    let floor = replicas.saturating_sub(limits(workload, []).unavailable);
+    let floor = replicas.saturating_sub(limits(facts, subject, []).unavailable);
     let mut instances = group_instances(draft, canary, members, floor);
     tend(draft, canary, &instances);
     let is_scaled_down = members.iter().any(|it| it.spec == spec && draft.removed.contains_key(&it.id));
@@ -52,7 +52,7 @@ pub(crate) fn roll_canary(
     let missing = share.saturating_sub(instances.current.len());
     let preconditions =
         if missing > 0 { preconditions::check(draft, subject) } else { Preconditions::Met(vec![]) };
-    let limits = limits(workload, outdated.iter().copied().filter(|it| !is_spent(facts, it)));
+    let limits = limits(facts, subject, outdated.iter().copied().filter(|it| !is_spent(facts, it)));
     let begun = draft.plan.steps.len();
     let staying = match preconditions {
         Preconditions::Unmet => outdated,

@@ -62,7 +62,7 @@ pub(super) fn roll_allowed(draft: &mut Draft<'_>, subject: Subject<'_>, members:
     instances.passed = failures.passed;
     let is_paused = draft.facts.is_rollout_paused(subject);
     let live = instances.outdated.iter().map(|(it, _)| *it).filter(|it| !is_spent(draft.facts, it));
-    let limits = limits(workload, live);
+    let limits = limits(draft.facts, subject, live);
     let is_stopped = is_paused || failures.stops_update;
     let sizes = proportion::sizes(draft, subject, limits, &instances, is_stopped);
     let begun = draft.plan.steps.len();
@@ -153,7 +153,7 @@ pub(super) fn complete(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&
     let (others, outdated): (Vec<_>, Vec<_>) = instances.outdated.into_iter().partition(is_kept);
     instances.outdated = outdated;
     instances.left.extend(others.into_iter().map(|(it, _)| it));
-    let limits = limits(workload, instances.left.iter().copied());
+    let limits = limits(draft.facts, subject, instances.left.iter().copied());
     tend(draft, subject, &instances);
     keep(draft, &instances.left);
     let present = instances.current.len() + instances.left.len();
@@ -189,7 +189,7 @@ pub(super) fn allow_starts(draft: &mut Draft<'_>, subject: Subject<'_>, members:
     let workload = subject.workload;
     let spec = draft.facts.spec(subject);
     let leaving = members.iter().copied().filter(|it| it.spec != spec && !is_spent(draft.facts, it));
-    let limits = limits(workload, leaving);
+    let limits = limits(draft.facts, subject, leaving);
     let has_old = members.iter().filter(|it| is_up(it)).any(|it| it.spec != spec);
     let ceiling = if limits.recreate && has_old { 0 } else { workload.replicas as usize + limits.surge };
     draft.starts_left = ceiling.saturating_sub(members.iter().filter(|it| is_up(it)).count());

@@ -1,6 +1,8 @@
 //! The limits of a rollout: how many instances more or fewer than desired there may be.
 
-use driftless_model::{Instance, MountSource, NetworkMode, Strategy, Workload, is_proxy_image};
+use driftless_model::{Instance, MountSource, NetworkMode, Strategy, Subject, Workload, is_proxy_image};
+
+use crate::facts::{Facts, standing::is_awaited};
 
 /// The limits within which a rollout of this workload may leave the requested size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,14 +16,18 @@ pub(crate) struct Limits {
 /// The limits that hold for this workload now. Two copies of what is exclusive cannot stand side by side, so
 /// the old one has to go first. `leaving` are the instances that are to be
 /// replaced and may still serve.
-pub(crate) fn limits<'a>(workload: &Workload, leaving: impl IntoIterator<Item = &'a Instance>) -> Limits {
+pub(crate) fn limits<'a>(
+    facts: &Facts<'_>,
+    Subject { name, workload }: Subject<'_>,
+    leaving: impl IntoIterator<Item = &'a Instance>,
+) -> Limits {
     let Strategy::RollingUpdate { max_surge, max_unavailable } = workload.strategy else {
         return Limits { surge: 0, unavailable: workload.replicas as usize, recreate: true };
     };
     let mut claims = exclusive(workload).is_some();
     for it in leaving {
-        // Only one successor can inherit its anonymous volumes.
-        claims |= !it.anonymous_volumes.is_empty();
+        // Only one successor can inherit its anonymous volumes. Of a migration that has not ended, two versions would work on one database.
+        claims |= !it.anonymous_volumes.is_empty() || is_awaited(facts.target.stack, name);
     }
     if claims {
         return Limits { surge: 0, unavailable: (max_unavailable as usize).max(1), recreate: false };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use driftless_model::{
     Completion, Condition, Crash, Dependency, Endpoint, Format, Instance, InstanceId, Observed, Record,
-    Replacement, RestartPolicy, SpecHash, Stack, State, Timestamp, Workload,
+    Replacement, RestartPolicy, SpecHash, Stack, State, Timestamp, Workload, WorkloadName,
 };
 
 use crate::facts::{Facts, namespaces};
@@ -138,12 +138,15 @@ pub(crate) fn counts_as_success(
         && workload.completion == Completion::OnSuccess
         && instance.touched_by_hand.is_none()
         && !record.is_stopped_by_agent(&instance.id);
-    let waits_for_it = |dependency: &Dependency| {
-        dependency.workload == instance.instance.workload
-            && dependency.condition == Condition::CompletedSuccessfully
+    has_ended_well && (stack.format == Format::Kubernetes || is_awaited(stack, &instance.instance.workload))
+}
+
+/// Whether another workload waits until this one has completed.
+pub(crate) fn is_awaited(stack: &Stack, name: &WorkloadName) -> bool {
+    let is_it = |dependency: &Dependency| {
+        dependency.workload == *name && dependency.condition == Condition::CompletedSuccessfully
     };
-    let is_awaited = || stack.workloads.values().any(|other| other.after.iter().any(waits_for_it));
-    has_ended_well && (stack.format == Format::Kubernetes || is_awaited())
+    stack.workloads.values().any(|other| other.after.iter().any(is_it))
 }
 
 /// The exit codes for a command that cannot be executed, and for one that is not found.

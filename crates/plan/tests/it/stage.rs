@@ -8,10 +8,10 @@ use std::{
 
 use driftless_files::AppSpec;
 use driftless_model::{
-    AgentId, AppName, Completion, Container, ContainerId, EngineKind, FailureAction, Format, Health, InPlace,
-    Instance, InstanceId, Location, Mask, MountSource, NetworkMode, Observed, OnChange, Policy, PullPolicy,
-    Record, Removal, Replacement, Stack, StackHashes, State, Strategy, Timestamp, Workload, WorkloadName,
-    is_proxy_image,
+    AgentId, AppName, Completion, Condition, Container, ContainerId, Dependency, EngineKind, FailureAction,
+    Format, Health, InPlace, Instance, InstanceId, Location, Mask, MountSource, NetworkMode, Observed,
+    OnChange, Policy, PullPolicy, Record, Removal, Replacement, Stack, StackHashes, State, Strategy,
+    Timestamp, Workload, WorkloadName, is_proxy_image,
 };
 use driftless_plan::{
     Action, Assessment, Plan, Round, StepOutcome, Target, World, assess, note_executed, note_observed,
@@ -411,7 +411,12 @@ impl Stage {
         let spec = it.spec();
         let mine = || self.world.observed.instances.values().filter(|it| it.instance.workload == *name);
         let is_up = |it: &Instance| !matches!(it.state, State::Exited { .. } | State::Created | State::Dead);
+        let is_it = |dependency: &Dependency| {
+            dependency.workload == *name && dependency.condition == Condition::CompletedSuccessfully
+        };
+        let is_awaited = self.stack.workloads.values().any(|other| other.after.iter().any(is_it));
         let is_exclusive = it.container_name.is_some()
+            || is_awaited
             || (matches!(it.container.network_mode, NetworkMode::Of(_))
                 && !is_proxy_image(&it.container.image))
             || it.container.volumes_from.iter().any(|it| !it.read_only)

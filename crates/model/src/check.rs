@@ -252,7 +252,7 @@ fn check_replicas(Subject { name, workload }: Subject<'_>, findings: &mut Vec<Fi
         }
     }
     for (network, attachment) in workload.container.networks() {
-        for address in attachment.ipv4.iter().chain(&attachment.ipv6) {
+        for address in attachment.fixed_addresses() {
             tell(format!("{replicas} replicas cannot all have the address {address} on `{network}`"));
         }
     }

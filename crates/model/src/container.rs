@@ -227,6 +227,14 @@ pub struct Attachment {
     pub links: Vec<String>,
 }
 
+impl Attachment {
+    /// The fixed addresses, of which a network can have one only: of IP, and of the network card.
+    pub fn fixed_addresses(&self) -> impl Iterator<Item = &String> {
+        let of_ip = self.ipv4.iter().chain(&self.ipv6).chain(&self.link_local);
+        of_ip.chain(&self.mac_address)
+    }
+}
+
 /// One port of the container, published on the host or not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -448,6 +448,23 @@ fn mac_address_is_that_of_the_first_network_by_key() {
 }
 
 #[test]
+fn replicas_cannot_share_an_address_of_a_network() {
+    let is_refused = |fixed: &str, replicas: u32| {
+        let rendered = render_text(&format!(
+            "services: {{web: {{image: a, deploy: {{replicas: {replicas}}}, networks: {{default: {{{fixed}}}}}}}}}\n"
+        ));
+        let mut messages = rendered.findings.iter().map(|it| it.message.as_str());
+        messages.any(|it| it.starts_with("2 replicas cannot all have the address"))
+    };
+    for fixed in
+        ["mac_address: '02:42:ac:11:00:02'", "ipv4_address: 172.20.0.2", "link_local_ips: [169.254.0.2]"]
+    {
+        assert!(is_refused(fixed, 2), "{fixed}");
+        assert!(!is_refused(fixed, 1), "{fixed}");
+    }
+}
+
+#[test]
 fn volume_hides_a_config_or_secret_with_its_target() {
     let text = "services: {web: {image: a, configs: [{source: conf, target: /etc/app.conf}], secrets: [key], volumes: \
                 ['/srv/app.conf:/etc/app.conf', '/srv/key:/run/secrets/key']}}\nconfigs: {conf: {content: a}}\nsecrets: {key: {file: \

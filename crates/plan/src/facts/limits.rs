@@ -26,7 +26,7 @@ pub(crate) fn limits<'a>(
     };
     let mut claims = exclusive(workload).is_some();
     for it in leaving {
-        // Only one successor can inherit its anonymous volumes. Of a migration that has not ended, two versions would work on one database.
+        // Only one successor can inherit its anonymous volumes. Two versions of a migration that has not ended would work on one database.
         claims |= !it.anonymous_volumes.is_empty() || is_awaited(facts.target.stack, name);
     }
     if claims {
@@ -41,7 +41,7 @@ pub fn exclusive(workload: &Workload) -> Option<&'static str> {
     // Two that listen on one port of the same network would be in each other's way. A proxy takes the port over.
     let shares_network =
         matches!(container.network_mode, NetworkMode::Of(_)) && !is_proxy_image(&container.image);
-    let has_fixed_address = container.networks().values().any(|it| it.ipv4.is_some() || it.ipv6.is_some());
+    let has_fixed_address = container.networks().values().any(|it| it.fixed_addresses().next().is_some());
     let has_fixed_port =
         container.ports.iter().any(|it| it.host.is_some_and(|host| host.len() <= workload.replicas));
     let writes_data = workload.containers().flat_map(|it| &it.mounts).any(|mount| {

@@ -306,9 +306,11 @@ fn set(it: &mut Workload, option: &str) {
                 MountSource::Bind { path: value.to_owned(), create: true, propagation: None, selinux: None };
             it.container.mounts.push(mount("/host", source));
         }
-        "address" => {
+        "address" | "mac" => {
             let NetworkMode::Networks(networks) = &mut it.container.network_mode else { return };
-            networks.values_mut().for_each(|it| it.ipv4 = Some(value.to_owned()));
+            for it in networks.values_mut() {
+                *(if key == "mac" { &mut it.mac_address } else { &mut it.ipv4 }) = Some(value.to_owned());
+            }
         }
         "volume" => {
             let source = MountSource::Volume { name: value.to_owned(), no_copy: false };

@@ -421,7 +421,7 @@ impl Stage {
                 && !is_proxy_image(&it.container.image))
             || it.container.volumes_from.iter().any(|it| !it.read_only)
             || it.container.ports.iter().any(|it| it.host.is_some())
-            || it.container.networks().values().any(|it| it.ipv4.is_some())
+            || it.container.networks().values().any(|it| it.fixed_addresses().next().is_some())
             || it.container.mounts.iter().any(|mount| {
                 matches!(mount.source, MountSource::Volume { .. } | MountSource::Bind { .. })
                     && !mount.read_only

@@ -337,7 +337,13 @@ fn dependency_replaced(draft: &Draft<'_>, workload: &Workload, instance: &Instan
     // Containers that share a namespace or volume follow by their own rule.
     let is_shared =
         |on: &WorkloadName| workload.container.peers().any(|it| *it == Peer::Workload(on.clone()));
+    let is_adopted = |it: &Instance| draft.facts.record.adopted.containers.contains_key(&it.id);
+    // Docker Compose made both, in an order that is past. Adoption keeps them as they are.
+    let was_made_before = |on: &WorkloadName| {
+        is_adopted(instance) && draft.facts.instances.members_of(on).iter().any(|it| is_adopted(it))
+    };
     let followed = workload.after.iter().filter(|it| it.restart && !is_shared(&it.workload));
+    let followed = followed.filter(|it| !was_made_before(&it.workload));
     followed.filter(|it| preconditions::unmet(draft, it, false).is_none()).find_map(|dependency| {
         // An additional instance replaces no other.
         let oldest: Option<Timestamp> =

@@ -223,6 +223,36 @@ fn adopted_containers_that_differ_are_replaced() {
     assert!(plan.steps.iter().all(|it| it.action.object().contains("-web-")), "{plan}");
 }
 
+/// As after `docker compose up -d db`.
+#[test]
+fn dependency_recreated_before_adoption_replaces_nothing() {
+    let mut stage = by_compose(|_| {});
+    let (workload, condition) = ("db".into(), Condition::Started);
+    let followed = Dependency { workload, condition, required: true, restart: true };
+    stage.stack.workloads.get_mut(&"web".into()).unwrap().after.push(followed);
+    let now = stage.now;
+    for candidate in stage.world.observed.candidates.values_mut() {
+        if candidate.instance.name == "shop-db-1" {
+            candidate.instance.created = now;
+            candidate.instance.started = Some(now);
+        }
+    }
+    let lines = take_over(&mut stage).unwrap();
+    assert!(lines.iter().all(|it| it.ends_with(": as in Git, keeps running")), "{lines:?}");
+    assert!(planned(&stage).is_settled(), "{}", planned(&stage));
+    // One that the agent creates counts.
+    let before = ["shop-web-1", "shop-web-2"].map(|name| stage.named(name).id.clone());
+    assert!(stage.round().is_settled());
+    stage.stack.workloads.get_mut(&"db".into()).unwrap().container.image = "db:2".to_owned();
+    for _ in 0..10 {
+        stage.round();
+        stage.tick(Duration::from_mins(1));
+    }
+    let plan = stage.round();
+    assert!(plan.is_settled(), "{plan}");
+    assert!(before.iter().all(|id| !stage.world.observed.instances.contains_key(id)), "{plan}");
+}
+
 /// A database of Docker Compose that Git has under another name.
 #[test]
 fn data_of_a_container_without_service_are_not_shared() {

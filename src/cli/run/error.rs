@@ -1,6 +1,6 @@
 //! The errors of `driftless run`.
 
-use std::{error::Error as StdError, io, iter, net::SocketAddr, path::PathBuf};
+use std::{error::Error as StdError, io, net::SocketAddr, path::PathBuf};
 
 use super::{args::DEFAULT_CONFIG, socket_error::SocketError};
 use crate::cli::{error::CommandError, topic::Topic};
@@ -84,11 +84,14 @@ pub(super) enum Error {
 
 /// Whether an error comes from a file system that is read-only, which it is for this process or for all.
 fn is_read_only(error: &(dyn StdError + 'static)) -> bool {
-    let of_files = |error: &(dyn StdError + 'static)| {
-        let error = error.downcast_ref::<io::Error>();
-        error.is_some_and(|error| error.kind() == io::ErrorKind::ReadOnlyFilesystem)
-    };
-    iter::successors(Some(error), |error| error.source()).any(of_files)
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ReadOnlyFilesystem) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 impl CommandError for Error {

@@ -57,6 +57,10 @@ pub fn exclusive(workload: &Workload) -> Option<&'static str> {
                 | MountSource::InPlace { .. } => false,
             }
     });
+    // A GPU may not have the memory for two copies of a model. Several replicas share theirs at all times.
+    let has_gpu =
+        workload.replicas < 2 && workload.containers().any(|it| !it.host.device_requests.is_empty());
+    let has_device = has_gpu || workload.containers().any(|it| !it.devices.is_empty());
     let writes_data = writes_data || container.volumes_from.iter().any(|it| !it.read_only);
     let claims = [
         (workload.container_name.is_some(), "container_name"),
@@ -64,7 +68,7 @@ pub fn exclusive(workload: &Workload) -> Option<&'static str> {
         (has_fixed_address, "a fixed address"),
         (container.network_mode == NetworkMode::Host, "the host's network"),
         (shares_network, "another's network"),
-        (workload.containers().any(|it| !it.devices.is_empty()), "a device"),
+        (has_device, "a device"),
         (writes_data, "a writable volume"),
     ];
     claims.into_iter().find(|(has, _)| *has).map(|(_, what)| what)

@@ -192,7 +192,7 @@ fn failed_pre_sync_hook_keeps_everything_as_it_was() {
 
 #[test]
 fn service_of_a_failed_hook_starts_again_after_a_reboot() {
-    let mut first = self::shop(1, "good:1");
+    let mut first = shop(1, "good:1");
     first.workloads.insert("worker".into(), workload("db:1", 1));
     let mut shop = Theatre::new(first);
     shop.attempt(1);

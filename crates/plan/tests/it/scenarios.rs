@@ -48,10 +48,10 @@ use std::{collections::BTreeMap, fmt::Write, fs, sync::Arc, time::Duration};
 
 use driftless_model::{
     AgentId, Attachment, Attempt, Build, CanaryStep, CommitId, Completion, Condition, ContainerId, ContentId,
-    Dependency, FailedCommit, FailureAction, FileChange, FileChangeKind, FilesystemDrift, Health, Hook,
-    IgnoredField, InPlace, Mount, MountSource, Namespace, Network, NetworkMode, OnChange, Other, Peer, Port,
-    PortRange, Protocol, PullPolicy, Readiness, Replacement, RestartPolicy, StackHash, State, Strategy,
-    Subject, Visit, Volume, VolumesFrom, Workload, WorkloadName,
+    Dependency, DeviceRequest, FailedCommit, FailureAction, FileChange, FileChangeKind, FilesystemDrift,
+    Health, Hook, IgnoredField, InPlace, Mount, MountSource, Namespace, Network, NetworkMode, OnChange,
+    Other, Peer, Port, PortRange, Protocol, PullPolicy, Readiness, Replacement, RestartPolicy, StackHash,
+    State, Strategy, Subject, Visit, Volume, VolumesFrom, Workload, WorkloadName,
 };
 use driftless_plan::{Plan, promote};
 
@@ -334,6 +334,7 @@ fn set(it: &mut Workload, option: &str) {
             let command = vec![value.to_owned()];
             it.container.host.post_start.push(Hook { command, ..Hook::default() });
         }
+        "gpu" => it.container.host.device_requests.push(DeviceRequest::default()),
         "anonymous" => it.container.mounts.push(mount("/scratch", MountSource::Anonymous)),
         "net" => {
             let attachment =

@@ -422,6 +422,7 @@ impl Stage {
             || it.container.volumes_from.iter().any(|it| !it.read_only)
             || it.container.ports.iter().any(|it| it.host.is_some())
             || it.container.networks().values().any(|it| it.fixed_addresses().next().is_some())
+            || (it.replicas < 2 && !it.container.host.device_requests.is_empty())
             || it.container.mounts.iter().any(|mount| {
                 matches!(mount.source, MountSource::Volume { .. } | MountSource::Bind { .. })
                     && !mount.read_only

@@ -8,7 +8,7 @@ use crate::shared::Shared;
 /// One method of one route.
 pub(crate) struct Operation {
     /// In lower case.
-    method: &'static str,
+    pub(crate) method: &'static str,
     pub(crate) path: &'static str,
     pub(crate) handler: MethodRouter<Shared>,
     summary: &'static str,

@@ -431,3 +431,74 @@ fn fleet_administration() -> Vec<Operation> {
         .stores(),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use http::Method;
+
+    use super::*;
+    use crate::{
+        access::{Needed, audit::action, permission::needed_by},
+        route::path_names,
+    };
+
+    /// The routes of the page.
+    const PAGES: &[(&str, &str)] = &[
+        ("get", "/"),
+        ("get", "/applications/{name}"),
+        ("get", "/applications/{name}/plan"),
+        ("get", "/applications/{name}/diff"),
+        ("get", "/applications/{name}/revisions/{number}"),
+        ("get", "/applications/{name}/logs/{instance}"),
+        ("get", "/applications/{name}/{action}"),
+        ("post", "/applications/{name}/{action}"),
+        ("get", "/repositories/{name}"),
+        ("get", "/audit"),
+        ("get", "/fleet"),
+        ("get", "/fleet/{name}"),
+        ("get", "/fleet/{name}/{kind}"),
+        ("post", "/fleet/{name}/{kind}"),
+        ("post", "/logout"),
+    ];
+
+    /// A route with the permission that it needs, and with its word in the audit if it changes something.
+    fn row(method: &str, route: &str) -> String {
+        let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+        let needed = needed_by(&method, route, route);
+        let permission = match &needed {
+            Needed::Read => "read".to_owned(),
+            Needed::Logs => "logs".to_owned(),
+            Needed::Act(app) => format!("act on {app}"),
+            Needed::Fetch(repository) => format!("fetch {repository}"),
+            Needed::Report(host) => format!("report {host}"),
+            Needed::Key(host) => format!("key of {host}"),
+            Needed::Peers => "peers".to_owned(),
+            Needed::Admin => "admin".to_owned(),
+        };
+        let audited = if method == Method::GET {
+            String::new()
+        } else {
+            action(&method, route, &path_names(route, route), &needed)
+        };
+        let row = format!("{:<6} {route:<64} {permission:<14} {audited}", method.as_str());
+        row.trim_end().to_owned() + "\n"
+    }
+
+    #[test]
+    fn permissions_and_audit_words_are_those_of_the_table() {
+        let pages = PAGES.iter().map(|(method, route)| row(method, route));
+        let made: String =
+            pages.chain(guarded().iter().map(|operation| row(operation.method, operation.path))).collect();
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("access.txt");
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            fs::write(&file, &made).unwrap();
+        }
+        let table = fs::read_to_string(&file).unwrap();
+        assert!(
+            made == table,
+            "crates/web/access.txt is out of date: UPDATE_DOCS=1 cargo test -p driftless-web routes::\n{made}"
+        );
+    }
+}

@@ -74,8 +74,7 @@ pub(crate) fn entry(request: &Request, identity: &Identity, needed: &Needed) -> 
         | Needed::Peers
         | Needed::Admin => None,
     };
-    // A form of the page names its action in the path.
-    let word = names.iter().find(|(name, _)| name == "action").map(|(_, action)| action.replace('-', " "));
+    let action = action(request.method(), route, &names, needed);
     let rest = names.into_iter().filter(|(name, _)| (app.is_none() || name != "name") && name != "action");
     let mut detail: Vec<String> = rest.map(|(_, value)| value).collect();
     detail.extend(request.uri().query().map(str::to_owned));
@@ -91,13 +90,7 @@ pub(crate) fn entry(request: &Request, identity: &Identity, needed: &Needed) -> 
         actor: identity.actor.clone(),
         channel,
         from: identity.from.clone(),
-        action: match needed {
-            Needed::Report(_) => REPORT.to_owned(),
-            _ => word.unwrap_or_else(|| match (route, request.method()) {
-                ("/api/v1/fleet/enrolments", &Method::DELETE) => "leave fleet".to_owned(),
-                _ => action(route),
-            }),
-        },
+        action,
         app,
         detail: detail.join(" "),
         result: AuditResult::Failed,
@@ -105,9 +98,17 @@ pub(crate) fn entry(request: &Request, identity: &Identity, needed: &Needed) -> 
     }
 }
 
-/// The word of a route: `sync`, `restart`, `create job`.
-fn action(route: &str) -> String {
+/// The word of a request: `sync`, `restart`, `create job`.
+pub(crate) fn action(method: &Method, route: &str, names: &[(String, String)], needed: &Needed) -> String {
+    if let Needed::Report(_) = needed {
+        return REPORT.to_owned();
+    }
+    // A form of the page names its action in the path.
+    if let Some((_, action)) = names.iter().find(|(name, _)| name == "action") {
+        return action.replace('-', " ");
+    }
     match route {
+        "/api/v1/fleet/enrolments" if *method == Method::DELETE => "leave fleet".to_owned(),
         "/api/v1/tokens" => "create token".to_owned(),
         "/api/v1/tokens/{token}" => "revoke token".to_owned(),
         "/api/v1/fleet/hosts/{name}" => "remove host".to_owned(),

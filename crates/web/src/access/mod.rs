@@ -10,7 +10,7 @@ mod credentials;
 mod ended_sessions;
 mod identify;
 mod origin;
-mod permission;
+pub(super) mod permission;
 mod provider_login;
 pub(super) mod session;
 mod settings;

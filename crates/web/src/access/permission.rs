@@ -28,31 +28,33 @@ pub(crate) enum Needed {
 /// The permission that a request needs. A route that is not known here and changes something needs `admin`.
 pub(crate) fn needed(request: &Request) -> Needed {
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
-    let acts = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    needed_by(request.method(), route, request.uri().path())
+}
+
+/// The permission that a request for this path needs, which has matched this route.
+pub(crate) fn needed_by(method: &Method, route: &str, path: &str) -> Needed {
+    let acts = !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     match route {
         "/logout" => Needed::Read,
-        "/api/v1/fleet/hosts/{name}" if *request.method() == Method::PUT => {
-            match path_names(request.uri().path(), route).into_iter().next() {
+        "/api/v1/fleet/hosts/{name}" if *method == Method::PUT => {
+            match path_names(path, route).into_iter().next() {
                 Some((_, host)) => Needed::Report(host),
                 None => Needed::Admin,
             }
         }
-        "/api/v1/fleet/keys/{name}" => match path_names(request.uri().path(), route).into_iter().next() {
+        "/api/v1/fleet/keys/{name}" => match path_names(path, route).into_iter().next() {
             Some((_, host)) => Needed::Key(host),
             None => Needed::Admin,
         },
         "/api/v1/fleet/peers" => Needed::Peers,
-        "/api/v1/repositories/{name}/fetch" => {
-            match path_names(request.uri().path(), route).into_iter().next() {
-                Some((_, repository)) => Needed::Fetch(repository),
-                None => Needed::Admin,
-            }
-        }
+        "/api/v1/repositories/{name}/fetch" => match path_names(path, route).into_iter().next() {
+            Some((_, repository)) => Needed::Fetch(repository),
+            None => Needed::Admin,
+        },
         "/api/v1/audit" | "/api/v1/tokens" | "/api/v1/tokens/{token}" | "/audit" => Needed::Admin,
         _ if route.ends_with("/logs") || route.contains("/logs/") => Needed::Logs,
         _ if !acts => Needed::Read,
-        _ if route.contains("/applications/{name}/") => match path_names(request.uri().path(), route).first()
-        {
+        _ if route.contains("/applications/{name}/") => match path_names(path, route).first() {
             Some((_, app)) => Needed::Act(AppName(app.clone())),
             None => Needed::Admin,
         },

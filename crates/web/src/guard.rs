@@ -16,9 +16,9 @@ use tokio::{sync::Semaphore, time::sleep};
 
 use super::{
     access::{
-        Authenticator, Credential, HostRefusal, Identity, Needed, ProviderLogin,
+        Authenticator, Credential, HostRefusal, Identity, Needed, ProviderLogin, RouteRules,
         audit::{AuditNote, REPORT, completed, entry, entry_of},
-        foreign_refusal, is_cross_site, is_same_origin, needed,
+        foreign_refusal, is_cross_site, is_same_origin,
     },
     acting::ActingRequests,
     error::Error,
@@ -26,6 +26,7 @@ use super::{
     limits::MOST_REQUESTS,
     page::{failure::refusal, login},
     peer::Peer,
+    route::matched_route,
     serve::Seat,
 };
 use driftless_agent::{Auditor, Handle};
@@ -41,13 +42,20 @@ pub(super) struct Guard {
     authenticator: Arc<Authenticator>,
     auditor: Arc<Auditor>,
     handle: Handle,
+    rules: Arc<RouteRules>,
     /// Requests that are answered at the same time. Connections beyond them stay free for webhooks and probes.
     requests: Arc<Semaphore>,
 }
 
 impl Guard {
-    pub(super) fn new(authenticator: Arc<Authenticator>, auditor: Arc<Auditor>, handle: Handle) -> Self {
-        Self { authenticator, auditor, handle, requests: Arc::new(Semaphore::new(MOST_REQUESTS)) }
+    pub(super) fn new(
+        authenticator: Arc<Authenticator>,
+        auditor: Arc<Auditor>,
+        handle: Handle,
+        rules: RouteRules,
+    ) -> Self {
+        let requests = Arc::new(Semaphore::new(MOST_REQUESTS));
+        Self { authenticator, auditor, handle, rules: Arc::new(rules), requests }
     }
 }
 
@@ -106,9 +114,11 @@ pub(super) async fn guard(State(guard): State<Guard>, mut request: Request, next
         let text = "the browser does not say which page sent the request, so it is refused";
         return Error::Forbidden(text.to_owned()).into_response();
     }
-    let needed = needed(&request);
+    let route = matched_route(&request);
+    let rule = guard.rules.rule(request.method(), route);
+    let needed = rule.needed(route, request.uri().path());
     let note = AuditNote::default();
-    let record = acts.then(|| entry(&request, &identity, &needed));
+    let record = acts.then(|| entry(&request, &identity, &needed, rule.audit_word));
     if let Err(error) = permit(&guard, &identity, &needed) {
         let response = error.into_response();
         guard.auditor.store(completed(record, &note, &response)).await;

@@ -36,6 +36,7 @@ mod fleet;
 mod fleet_keys;
 mod fleet_requests;
 mod guard;
+mod guarded_route;
 mod headers;
 mod images;
 mod limits;
@@ -77,6 +78,7 @@ pub use workloads::ScaleBody;
 
 use access::Authenticator;
 use guard::Guard;
+use guarded_route::{GuardedRoute, rules};
 use operation::Operation;
 use shared::Shared;
 
@@ -92,20 +94,21 @@ pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Re
     let clock = Clock::System;
     let auditor = Arc::new(Auditor::new(store.clone(), access.audit().clone(), clock));
     let authenticator = Arc::new(Authenticator::new(access, store.clone(), clock));
-    let guard = Guard::new(Arc::clone(&authenticator), Arc::clone(&auditor), handle.clone());
+    let routes = routes::guarded();
+    let guard = Guard::new(Arc::clone(&authenticator), Arc::clone(&auditor), handle.clone(), rules(&routes));
     let shared = Shared::new(handle, store, authenticator, auditor, hooks, clock);
-    let route =
-        |router: Router<Shared>, operation: Operation| router.route(operation.path, operation.handler);
-    let guarded = routes::guarded()
+    let add = |router: Router<Shared>, route: GuardedRoute| router.route(route.path, route.handler);
+    let guarded = routes
         .into_iter()
-        .fold(page::routes(), route)
+        .fold(Router::new(), add)
         .fallback(error::no_such_route)
         .method_not_allowed_fallback(error::no_such_method)
         .layer(middleware::from_fn_with_state(guard, guard::guard));
     // Probes have no token, so these routes answer only yes or no. The form to log in takes one.
     let open = routes::open()
         .into_iter()
-        .fold(page::open_routes(), route)
+        .map(Operation::into_route)
+        .fold(page::open_routes(), add)
         .route("/favicon.ico", get(favicon))
         .method_not_allowed_fallback(error::no_such_method);
     guarded

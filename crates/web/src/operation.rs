@@ -3,14 +3,11 @@
 use axum::routing::MethodRouter;
 use serde_json::{Map, Value, json};
 
-use crate::shared::Shared;
+use crate::{access::Needs, guarded_route::GuardedRoute, shared::Shared};
 
 /// One method of one route.
 pub(crate) struct Operation {
-    /// In lower case.
-    pub(crate) method: &'static str,
-    pub(crate) path: &'static str,
-    pub(crate) handler: MethodRouter<Shared>,
+    route: GuardedRoute,
     summary: &'static str,
     parameters: Vec<Value>,
     body: Option<Value>,
@@ -42,18 +39,20 @@ pub(crate) enum Query {
 }
 
 impl Operation {
-    /// An operation that needs credentials.
+    /// An operation that needs credentials with this permission.
     pub(crate) fn new(
         method: &'static str,
         path: &'static str,
         handler: MethodRouter<Shared>,
         summary: &'static str,
+        needs: Needs,
     ) -> Self {
+        let route = GuardedRoute::new(method, path, handler, needs);
         let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
         let parameters: Vec<_> = names.map(|name| path_parameter(path, name)).collect();
         let has_names = !parameters.is_empty();
         let (body, answers) = (None, Vec::new());
-        let operation = Self { method, path, handler, summary, parameters, body, answers, is_open: false };
+        let operation = Self { route, summary, parameters, body, answers, is_open: false };
         let operation = operation
             .fails(401, "There are no credentials, or wrong or expired ones.")
             .fails(403, "The actor has no scope for it, or a page of another origin asks.")
@@ -62,11 +61,26 @@ impl Operation {
         if has_names { operation.malformed().fails(404, "There is no such object.") } else { operation }
     }
 
-    /// It answers without credentials.
-    pub(crate) fn open(mut self) -> Self {
-        self.answers.clear();
-        self.is_open = true;
+    /// An operation that answers without credentials, so the guard does not have its route.
+    pub(crate) fn open(
+        method: &'static str,
+        path: &'static str,
+        handler: MethodRouter<Shared>,
+        summary: &'static str,
+    ) -> Self {
+        let operation = Self::new(method, path, handler, summary, Needs::Admin);
+        Self { answers: Vec::new(), is_open: true, ..operation }
+    }
+
+    /// It changes something, which the audit calls by this word.
+    pub(crate) fn audited(mut self, word: &'static str) -> Self {
+        self.route = self.route.audited(word);
         self
+    }
+
+    /// The route without what the OpenAPI document says about it.
+    pub(crate) fn into_route(self) -> GuardedRoute {
+        self.route
     }
 
     /// An answer that is a success.
@@ -160,7 +174,8 @@ fn path_parameter(path: &str, name: &str) -> Value {
 pub(crate) fn paths(operations: Vec<Operation>) -> Value {
     let mut paths = Map::new();
     for operation in operations {
-        let Operation { method, path, handler: _, summary, parameters, body, answers, is_open } = operation;
+        let Operation { route, summary, parameters, body, answers, is_open } = operation;
+        let (method, path) = (route.method, route.path);
         let mut entry = json!({ "summary": summary, "operationId": operation_id(method, path) });
         if !parameters.is_empty() {
             entry["parameters"] = parameters.into();

@@ -1,4 +1,11 @@
-//! The names in a path: `/applications/shop/sync` has the application `shop`.
+//! The route of a request and the names in its path: `/applications/shop/sync` has the application `shop`.
+
+use axum::extract::{MatchedPath, Request};
+
+/// The route that a request has matched, such as `/applications/{name}/{action}`. Empty: there is none.
+pub(super) fn matched_route(request: &Request) -> &str {
+    request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str)
+}
 
 /// The named parts of a path, decoded, in order: `name` and its value.
 pub(super) fn path_names(path: &str, route: &str) -> Vec<(String, String)> {

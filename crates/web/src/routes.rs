@@ -9,45 +9,54 @@ use http::header;
 use serde_json::Value;
 
 use crate::{
+    access::{Needs, audit::REPORT},
     access_routes,
     acting::act_without_client,
-    api, events, fleet, fleet_keys, fleet_requests, images, metrics, notifications, objects,
+    api, events, fleet, fleet_keys, fleet_requests,
+    guarded_route::GuardedRoute,
+    images, metrics, notifications, objects,
     operation::{
         Content::{List, Nothing, One, Text},
         Operation, Query, paths,
     },
-    wait, workloads,
+    page, wait, workloads,
 };
 use driftless_model::IncidentKind;
 
-/// The routes behind the checks of access.
-pub(super) fn guarded() -> Vec<Operation> {
+/// The routes behind the checks of access: those of the page, and those of the API.
+pub(super) fn guarded() -> Vec<GuardedRoute> {
+    let mut routes = page::routes();
+    routes.extend(guarded_operations().into_iter().map(Operation::into_route));
+    routes
+}
+
+fn guarded_operations() -> Vec<Operation> {
     let mut operations = questions();
     operations.extend(questions_about_applications());
     operations.extend(requests());
+    operations.extend(requests_about_workloads());
+    operations.push(sample_message());
     operations.extend(requests_about_canaries());
     operations.extend(administration());
     operations.extend(fleet_administration());
+    operations.extend(fleet_membership());
     operations
 }
 
 /// The routes that answer without credentials.
 pub(super) fn open() -> Vec<Operation> {
     vec![
-        Operation::new("get", "/healthz", get(healthz), "Whether the process lives")
-            .open()
+        Operation::open("get", "/healthz", get(healthz), "Whether the process lives")
             .answers(200, Text, "It does."),
-        Operation::new("get", "/readyz", get(api::readyz), "Whether the agent can do its work")
-            .open()
+        Operation::open("get", "/readyz", get(api::readyz), "Whether the agent can do its work")
             .answers(200, Text, "It can.")
             .answers(503, Text, "It cannot; clients that may read learn why."),
-        Operation::new(
+        Operation::open(
             "post",
             "/api/v1/fleet/join",
             post(fleet_keys::join).layer(from_fn(act_without_client)),
             "Enrol a host that has an invite",
         )
-        .open()
         .body("JoinRequest", true)
         .answers(200, One("JoinAnswer"), "The host is enrolled; the answer is signed by the collector.")
         .fails(403, "The token is not of this collector, was used or has expired, or is for another host.")
@@ -62,7 +71,7 @@ pub(super) fn open() -> Vec<Operation> {
 /// The `paths` of the OpenAPI document. A test completes it with the schemas of the types and compares it with the document
 /// that is served.
 pub fn openapi_paths() -> Value {
-    paths(open().into_iter().chain(guarded()).collect())
+    paths(open().into_iter().chain(guarded_operations()).collect())
 }
 
 /// The OpenAPI document.
@@ -80,7 +89,7 @@ async fn openapi() -> Response {
 const NAMESPACE: &str = "The namespace, if pods of several namespaces have this name";
 
 fn questions() -> Vec<Operation> {
-    let read = |path, handler, summary| Operation::new("get", path, handler, summary);
+    let read = |path, handler, summary| Operation::new("get", path, handler, summary, Needs::Read);
     vec![
         read("/metrics", get(metrics::metrics), "Metrics in the text format of Prometheus").answers(
             200,
@@ -108,11 +117,17 @@ fn questions() -> Vec<Operation> {
         read("/api/v1/fleet/hosts", get(fleet::list), "The fleet")
             .answers(200, One("FleetStatus"), "The hosts, worst first, and the collectors.")
             .stores(),
-        read("/api/v1/fleet/peers", get(fleet::peers), "The other hosts, for hosts that wait for them")
-            .query("applications", Query::Text, "Only these applications, with commas. Default: all")
-            .answers(200, One("FleetStatus"), "The hosts, without messages.")
-            .fails(404, "This agent accepts and reads no reports.")
-            .stores(),
+        Operation::new(
+            "get",
+            "/api/v1/fleet/peers",
+            get(fleet::peers),
+            "The other hosts, for hosts that wait for them",
+            Needs::Peers,
+        )
+        .query("applications", Query::Text, "Only these applications, with commas. Default: all")
+        .answers(200, One("FleetStatus"), "The hosts, without messages.")
+        .fails(404, "This agent accepts and reads no reports.")
+        .stores(),
         read("/api/v1/fleet/history", get(fleet::history), "What ran where, newest first")
             .query("host", Query::Text, "Only this host")
             .query("app", Query::Text, "Only this application")
@@ -145,7 +160,7 @@ fn questions() -> Vec<Operation> {
 }
 
 fn questions_about_applications() -> Vec<Operation> {
-    let read = |path, handler, summary| Operation::new("get", path, handler, summary);
+    let read = |path, handler, summary| Operation::new("get", path, handler, summary, Needs::Read);
     vec![
         read("/api/v1/applications", get(api::list), "All applications, by name")
             .query("view", Query::Word(vec!["full", "summary"]), "summary: without workloads. Default: full")
@@ -184,10 +199,12 @@ fn questions_about_applications() -> Vec<Operation> {
         read("/api/v1/applications/{name}/settings", get(api::settings), "The settings in force")
             .answers(200, List("EffectiveSetting"), "The settings, by key.")
             .asks(),
-        read(
+        Operation::new(
+            "get",
             "/api/v1/applications/{name}/instances/{instance}/logs",
             get(workloads::logs),
             "The output of an instance",
+            Needs::Logs,
         )
         .query("follow", Query::Boolean, "Continue with new output")
         .query("tail", Query::Number, "Number of last lines. Default: all")
@@ -202,57 +219,100 @@ fn questions_about_applications() -> Vec<Operation> {
 }
 
 fn requests() -> Vec<Operation> {
-    let ask = |path, handler, summary| Operation::new("post", path, handler, summary);
+    let ask = |path, handler, summary, word| {
+        Operation::new("post", path, handler, summary, Needs::Act).audited(word)
+    };
     vec![
-        ask("/api/v1/applications/{name}/sync", post(api::sync), "Fetch and observe now").accepts(),
-        ask("/api/v1/repositories/{name}/fetch", post(api::fetch), "Fetch a repository now").accepts(),
+        ask("/api/v1/applications/{name}/sync", post(api::sync), "Fetch and observe now", "sync").accepts(),
+        Operation::new(
+            "post",
+            "/api/v1/repositories/{name}/fetch",
+            post(api::fetch),
+            "Fetch a repository now",
+            Needs::Fetch,
+        )
+        .audited("fetch")
+        .accepts(),
         ask(
             "/api/v1/applications/{name}/accept-rewrite",
             post(api::accept_rewrite),
             "Accept rewritten history",
+            "accept rewrite",
         )
         .accepts(),
         ask(
             "/api/v1/applications/{name}/rollback",
             post(api::rollback),
             "Go back to a revision and stay there",
+            "rollback",
         )
         .body("RollbackBody", false)
         .accepts(),
-        ask("/api/v1/applications/{name}/resume", post(api::resume), "End a pin or a suspension").accepts(),
-        ask("/api/v1/applications/{name}/suspend", post(api::suspend), "Observe and report, change nothing")
+        ask("/api/v1/applications/{name}/resume", post(api::resume), "End a pin or a suspension", "resume")
             .accepts(),
-        ask("/api/v1/applications/{name}/prune", post(api::prune), "Confirm a prune that is held").accepts(),
-        ask("/api/v1/applications/{name}/retry", post(api::retry), "Try a failed commit again").accepts(),
-        ask("/api/v1/applications/{name}/heal", post(api::heal), "Undo drift once").accepts(),
+        ask(
+            "/api/v1/applications/{name}/suspend",
+            post(api::suspend),
+            "Observe and report, change nothing",
+            "suspend",
+        )
+        .accepts(),
+        ask("/api/v1/applications/{name}/prune", post(api::prune), "Confirm a prune that is held", "prune")
+            .accepts(),
+        ask("/api/v1/applications/{name}/retry", post(api::retry), "Try a failed commit again", "retry")
+            .accepts(),
+        ask("/api/v1/applications/{name}/heal", post(api::heal), "Undo drift once", "heal").accepts(),
         ask(
             "/api/v1/applications/{name}/update-images",
             post(api::update_images),
             "Deploy the newer images that are known",
+            "update images",
         )
         .accepts(),
-        ask("/api/v1/applications/{name}/remove", post(api::remove), "Remove an application that left Git")
-            .query("volumes", Query::Boolean, "Also its volumes. Default: false")
-            .query("force", Query::Boolean, "Skip its hooks. Default: false")
-            .accepts(),
+        ask(
+            "/api/v1/applications/{name}/remove",
+            post(api::remove),
+            "Remove an application that left Git",
+            "remove",
+        )
+        .query("volumes", Query::Boolean, "Also its volumes. Default: false")
+        .query("force", Query::Boolean, "Skip its hooks. Default: false")
+        .accepts(),
         ask(
             "/api/v1/applications/{name}/forget",
             post(api::forget),
             "Stop managing an application that left Git",
+            "forget",
         )
         .accepts(),
-        ask("/api/v1/applications/{name}/adopt", post(api::adopt), "Adopt objects of Docker Compose")
-            .accepts(),
+        ask(
+            "/api/v1/applications/{name}/adopt",
+            post(api::adopt),
+            "Adopt objects of Docker Compose",
+            "adopt",
+        )
+        .accepts(),
+    ]
+}
+
+/// Requests about one workload or instance.
+fn requests_about_workloads() -> Vec<Operation> {
+    let ask = |path, handler, summary, word| {
+        Operation::new("post", path, handler, summary, Needs::Act).audited(word)
+    };
+    vec![
         ask(
             "/api/v1/applications/{name}/workloads/{workload}/restart",
             post(workloads::restart),
             "Replace every instance of a workload",
+            "restart",
         )
         .accepts(),
         ask(
             "/api/v1/applications/{name}/workloads/{workload}/scale",
             post(workloads::scale),
             "Run another number of instances for a time",
+            "scale",
         )
         .body("ScaleBody", true)
         .accepts(),
@@ -260,123 +320,195 @@ fn requests() -> Vec<Operation> {
             "/api/v1/applications/{name}/workloads/{workload}/reset-scale",
             post(workloads::reset_scale),
             "Run the number of instances in Git again",
+            "reset scale",
         )
         .accepts(),
         ask(
             "/api/v1/applications/{name}/workloads/{workload}/jobs/{job}",
             post(workloads::create_job),
             "Start a Job from a CronJob",
+            "create job",
         )
         .accepts(),
         ask(
             "/api/v1/applications/{name}/workloads/{workload}/pause",
             post(workloads::pause),
             "Pause the rollouts of a Deployment",
+            "pause rollout",
         )
         .accepts(),
         ask(
             "/api/v1/applications/{name}/workloads/{workload}/resume",
             post(workloads::resume),
             "Resume the rollouts of a Deployment",
+            "resume rollout",
         )
         .accepts(),
         ask(
             "/api/v1/applications/{name}/instances/{instance}/delete",
             post(workloads::delete),
             "Replace one instance",
+            "delete",
         )
         .query("namespace", Query::Text, NAMESPACE)
         .accepts(),
-        ask(
-            "/api/v1/notifications/{name}/test",
-            post(notifications::test),
-            "Send a sample message to a receiver",
-        )
-        .query(
-            "event",
-            Query::Word(IncidentKind::ALL.iter().map(|(name, _)| *name).collect()),
-            "The incident. Default: degraded",
-        )
-        .query("phase", Query::Word(vec!["opened", "updated", "recovered"]), "Its phase. Default: opened")
-        .query("preview", Query::Boolean, "Write the message and send nothing")
-        .answers(200, One("TestMessage"), "The message.")
-        .asks(),
     ]
+}
+
+/// The test of a receiver of notifications.
+fn sample_message() -> Operation {
+    Operation::new(
+        "post",
+        "/api/v1/notifications/{name}/test",
+        post(notifications::test),
+        "Send a sample message to a receiver",
+        Needs::Admin,
+    )
+    .audited("test")
+    .query(
+        "event",
+        Query::Word(IncidentKind::ALL.iter().map(|(name, _)| *name).collect()),
+        "The incident. Default: degraded",
+    )
+    .query("phase", Query::Word(vec!["opened", "updated", "recovered"]), "Its phase. Default: opened")
+    .query("preview", Query::Boolean, "Write the message and send nothing")
+    .answers(200, One("TestMessage"), "The message.")
+    .asks()
 }
 
 /// Requests about canaries.
 fn requests_about_canaries() -> Vec<Operation> {
-    let ask = |path, handler, summary| Operation::new("post", path, handler, summary);
+    let ask = |path, handler, summary, word| {
+        Operation::new("post", path, handler, summary, Needs::Act).audited(word)
+    };
     vec![
-        ask("/api/v1/applications/{name}/promote", post(api::promote), "End the pause of a canary")
-            .query("workload", Query::Text, "Only the canary of this workload")
-            .query("full", Query::Boolean, "Skip all further steps. Default: false")
+        ask(
+            "/api/v1/applications/{name}/promote",
+            post(api::promote),
+            "End the pause of a canary",
+            "promote",
+        )
+        .query("workload", Query::Text, "Only the canary of this workload")
+        .query("full", Query::Boolean, "Skip all further steps. Default: false")
+        .accepts(),
+        ask("/api/v1/applications/{name}/abort", post(api::abort), "Go back from a canary", "abort")
             .accepts(),
-        ask("/api/v1/applications/{name}/abort", post(api::abort), "Go back from a canary").accepts(),
     ]
 }
 
 fn administration() -> Vec<Operation> {
     vec![
-        Operation::new("post", "/api/v1/recover", post(api::recover), "Confirm that state was lost")
-            .accepts(),
-        Operation::new("post", "/api/v1/release", post(api::release), "Stop managing everything")
-            .query("undo", Query::Boolean, "Manage again what Git says. Default: false")
-            .accepts(),
+        Operation::new(
+            "post",
+            "/api/v1/recover",
+            post(api::recover),
+            "Confirm that state was lost",
+            Needs::Admin,
+        )
+        .audited("recover")
+        .accepts(),
+        Operation::new(
+            "post",
+            "/api/v1/release",
+            post(api::release),
+            "Stop managing everything",
+            Needs::Admin,
+        )
+        .audited("release")
+        .query("undo", Query::Boolean, "Manage again what Git says. Default: false")
+        .accepts(),
         Operation::new(
             "post",
             "/api/v1/images/clean-up",
             post(images::clean_up),
             "Remove images that nothing needs",
+            Needs::Admin,
         )
+        .audited("clean up")
         .answers(200, One("ImageCleanup"), "The removed images.")
         .fails(502, "The engine did not answer."),
-        Operation::new("get", "/api/v1/tokens", get(access_routes::list_tokens), "The named tokens")
-            .answers(200, List("ApiToken"), "The tokens, without their secrets.")
-            .stores(),
-        Operation::new("post", "/api/v1/tokens", post(access_routes::create_token), "Create a token")
-            .body("TokenBody", true)
-            .answers(201, One("CreatedToken"), "The token with its secret, this once.")
-            .fails(409, "The name is taken, or there are too many tokens.")
-            .stores(),
+        Operation::new(
+            "get",
+            "/api/v1/tokens",
+            get(access_routes::list_tokens),
+            "The named tokens",
+            Needs::Admin,
+        )
+        .answers(200, List("ApiToken"), "The tokens, without their secrets.")
+        .stores(),
+        Operation::new(
+            "post",
+            "/api/v1/tokens",
+            post(access_routes::create_token),
+            "Create a token",
+            Needs::Admin,
+        )
+        .audited("create token")
+        .body("TokenBody", true)
+        .answers(201, One("CreatedToken"), "The token with its secret, this once.")
+        .fails(409, "The name is taken, or there are too many tokens.")
+        .stores(),
         Operation::new(
             "delete",
             "/api/v1/tokens/{token}",
             delete(access_routes::revoke_token),
             "Revoke a token",
+            Needs::Admin,
         )
+        .audited("revoke token")
         .answers(204, Nothing, "It is refused from now on.")
         .stores(),
-        Operation::new("get", "/api/v1/audit", get(access_routes::audit), "Who asked for what, newest first")
-            .query("before", Query::Number, "Only entries with a lower sequence. Default: the newest")
-            .query("limit", Query::Number, "Number of entries, at most 1000. Default: 100")
-            .query("app", Query::Text, "Only entries about this application")
-            .answers(200, List("AuditEntry"), "The entries.")
-            .stores(),
+        Operation::new(
+            "get",
+            "/api/v1/audit",
+            get(access_routes::audit),
+            "Who asked for what, newest first",
+            Needs::Admin,
+        )
+        .query("before", Query::Number, "Only entries with a lower sequence. Default: the newest")
+        .query("limit", Query::Number, "Number of entries, at most 1000. Default: 100")
+        .query("app", Query::Text, "Only entries about this application")
+        .answers(200, List("AuditEntry"), "The entries.")
+        .stores(),
     ]
 }
 
 /// Reports of hosts, and their keys.
 fn fleet_administration() -> Vec<Operation> {
     vec![
-        Operation::new("put", "/api/v1/fleet/hosts/{name}", put(fleet::report), "Report the state of a host")
-            .body("HostReport", false)
-            .answers(200, One("ReportAnswer"), "It is taken, and there are requests for the host, signed.")
-            .answers(204, Nothing, "The report is stored.")
-            .answers(304, Nothing, "The collector has this report already.")
-            .fails(409, "Another machine has the name, or the counter of a signed request is not new.")
-            .fails(428, "The collector does not have the report that the heartbeat names.")
-            .fails(507, "There are too many hosts, or their reports are too large together.")
-            .stores(),
-        Operation::new("delete", "/api/v1/fleet/hosts/{name}", delete(fleet::remove), "Forget a host")
-            .answers(204, Nothing, "It is forgotten until it reports again.")
-            .fails(409, "A configuration names the host, which has not reported.")
-            .stores(),
+        Operation::new(
+            "put",
+            "/api/v1/fleet/hosts/{name}",
+            put(fleet::report),
+            "Report the state of a host",
+            Needs::Report,
+        )
+        .audited(REPORT)
+        .body("HostReport", false)
+        .answers(200, One("ReportAnswer"), "It is taken, and there are requests for the host, signed.")
+        .answers(204, Nothing, "The report is stored.")
+        .answers(304, Nothing, "The collector has this report already.")
+        .fails(409, "Another machine has the name, or the counter of a signed request is not new.")
+        .fails(428, "The collector does not have the report that the heartbeat names.")
+        .fails(507, "There are too many hosts, or their reports are too large together.")
+        .stores(),
+        Operation::new(
+            "delete",
+            "/api/v1/fleet/hosts/{name}",
+            delete(fleet::remove),
+            "Forget a host",
+            Needs::Admin,
+        )
+        .audited("remove host")
+        .answers(204, Nothing, "It is forgotten until it reports again.")
+        .fails(409, "A configuration names the host, which has not reported.")
+        .stores(),
         Operation::new(
             "get",
             "/api/v1/fleet/keys",
             get(fleet_keys::list),
             "The enrolled hosts and open invites",
+            Needs::Read,
         )
         .answers(200, One("FleetKeys"), "The hosts with the fingerprints of their keys.")
         .fails(404, "This agent accepts no reports.")
@@ -386,34 +518,65 @@ fn fleet_administration() -> Vec<Operation> {
             "/api/v1/fleet/keys/{name}",
             delete(fleet_keys::revoke),
             "Revoke the key of a host, as the host itself may",
+            Needs::Key,
         )
+        .audited("revoke key")
         .answers(204, Nothing, "Its requests are refused from now on.")
         .stores(),
-        Operation::new("post", "/api/v1/fleet/invites", post(fleet_keys::invite), "Invite a host")
-            .body("InviteBody", false)
-            .answers(201, One("CreatedInvite"), "The one-time token, this once.")
-            .fails(404, "This agent accepts no reports.")
-            .fails(409, "The host is enrolled already, or there are too many invites.")
-            .stores(),
-        Operation::new("post", "/api/v1/fleet/enrolments", post(fleet_keys::enrol), "Join a collector")
-            .body("EnrolmentBody", true)
-            .answers(201, One("Joined"), "Requests to the collector are signed from now on.")
-            .fails(409, "This agent does not report to this URL, or has no name.")
-            .fails(502, "The collector did not answer, or refused.")
-            .stores(),
-        Operation::new("delete", "/api/v1/fleet/enrolments", delete(fleet_keys::leave), "Leave a collector")
-            .query("url", Query::Text, "The URL of the collector. Required")
-            .query("force", Query::Boolean, "Forget its key also if it does not remove that of this host")
-            .answers(200, One("LeftCollector"), "Requests to the collector are not signed any more.")
-            .fails(409, "This agent has not joined it.")
-            .fails(502, "The collector did not answer, or refused.")
-            .stores(),
+        Operation::new(
+            "post",
+            "/api/v1/fleet/invites",
+            post(fleet_keys::invite),
+            "Invite a host",
+            Needs::Admin,
+        )
+        .audited("invite host")
+        .body("InviteBody", false)
+        .answers(201, One("CreatedInvite"), "The one-time token, this once.")
+        .fails(404, "This agent accepts no reports.")
+        .fails(409, "The host is enrolled already, or there are too many invites.")
+        .stores(),
+    ]
+}
+
+/// To join a collector and to leave it, and its requests to hosts.
+fn fleet_membership() -> Vec<Operation> {
+    vec![
+        Operation::new(
+            "post",
+            "/api/v1/fleet/enrolments",
+            post(fleet_keys::enrol),
+            "Join a collector",
+            Needs::Admin,
+        )
+        .audited("join fleet")
+        .body("EnrolmentBody", true)
+        .answers(201, One("Joined"), "Requests to the collector are signed from now on.")
+        .fails(409, "This agent does not report to this URL, or has no name.")
+        .fails(502, "The collector did not answer, or refused.")
+        .stores(),
+        Operation::new(
+            "delete",
+            "/api/v1/fleet/enrolments",
+            delete(fleet_keys::leave),
+            "Leave a collector",
+            Needs::Admin,
+        )
+        .audited("leave fleet")
+        .query("url", Query::Text, "The URL of the collector. Required")
+        .query("force", Query::Boolean, "Forget its key also if it does not remove that of this host")
+        .answers(200, One("LeftCollector"), "Requests to the collector are not signed any more.")
+        .fails(409, "This agent has not joined it.")
+        .fails(502, "The collector did not answer, or refused.")
+        .stores(),
         Operation::new(
             "post",
             "/api/v1/fleet/hosts/{name}/requests",
             post(fleet_requests::create),
             "Ask an enrolled host to do something",
+            Needs::Admin,
         )
+        .audited("request host")
         .body("FleetRequestBody", true)
         .answers(201, One("FleetRequest"), "The request waits for the next report of the host.")
         .fails(409, "The host is not enrolled, or has too many requests.")
@@ -423,6 +586,7 @@ fn fleet_administration() -> Vec<Operation> {
             "/api/v1/fleet/requests",
             get(fleet_requests::list),
             "The requests to hosts, newest first",
+            Needs::Read,
         )
         .query("host", Query::Text, "Only this host")
         .query("limit", Query::Number, "Number of requests, at most 1000. Default: 100")
@@ -440,34 +604,16 @@ mod tests {
 
     use super::*;
     use crate::{
-        access::{Needed, audit::action, permission::needed_by},
+        access::{Needed, RouteRules, audit::action},
+        guarded_route::rules,
         route::path_names,
     };
 
-    /// The routes of the page.
-    const PAGES: &[(&str, &str)] = &[
-        ("get", "/"),
-        ("get", "/applications/{name}"),
-        ("get", "/applications/{name}/plan"),
-        ("get", "/applications/{name}/diff"),
-        ("get", "/applications/{name}/revisions/{number}"),
-        ("get", "/applications/{name}/logs/{instance}"),
-        ("get", "/applications/{name}/{action}"),
-        ("post", "/applications/{name}/{action}"),
-        ("get", "/repositories/{name}"),
-        ("get", "/audit"),
-        ("get", "/fleet"),
-        ("get", "/fleet/{name}"),
-        ("get", "/fleet/{name}/{kind}"),
-        ("post", "/fleet/{name}/{kind}"),
-        ("post", "/logout"),
-    ];
-
     /// A route with the permission that it needs, and with its word in the audit if it changes something.
-    fn row(method: &str, route: &str) -> String {
+    fn row(rules: &RouteRules, method: &str, route: &str) -> String {
         let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
-        let needed = needed_by(&method, route, route);
-        let permission = match &needed {
+        let rule = rules.rule(&method, route);
+        let permission = match rule.needed(route, route) {
             Needed::Read => "read".to_owned(),
             Needed::Logs => "logs".to_owned(),
             Needed::Act(app) => format!("act on {app}"),
@@ -477,20 +623,17 @@ mod tests {
             Needed::Peers => "peers".to_owned(),
             Needed::Admin => "admin".to_owned(),
         };
-        let audited = if method == Method::GET {
-            String::new()
-        } else {
-            action(&method, route, &path_names(route, route), &needed)
-        };
+        assert_eq!(method == Method::GET, rule.audit_word.is_empty(), "{method} {route}: call `audited`");
+        let audited = action(rule.audit_word, &path_names(route, route));
         let row = format!("{:<6} {route:<64} {permission:<14} {audited}", method.as_str());
         row.trim_end().to_owned() + "\n"
     }
 
     #[test]
     fn permissions_and_audit_words_are_those_of_the_table() {
-        let pages = PAGES.iter().map(|(method, route)| row(method, route));
-        let made: String =
-            pages.chain(guarded().iter().map(|operation| row(operation.method, operation.path))).collect();
+        let routes = guarded();
+        let rules = rules(&routes);
+        let made: String = routes.iter().map(|route| row(&rules, route.method, route.path)).collect();
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("access.txt");
         if std::env::var_os("UPDATE_DOCS").is_some() {
             fs::write(&file, &made).unwrap();
@@ -500,5 +643,15 @@ mod tests {
             made == table,
             "crates/web/access.txt is out of date: UPDATE_DOCS=1 cargo test -p driftless-web routes::\n{made}"
         );
+    }
+
+    #[test]
+    fn routes_and_methods_without_a_rule_need_admin() {
+        let rules = rules(&guarded());
+        let needed = |method, route| rules.rule(&method, route).needed(route, route);
+        assert_eq!(needed(Method::GET, "/api/v1/secrets"), Needed::Admin);
+        assert_eq!(needed(Method::DELETE, "/api/v1/agent"), Needed::Admin);
+        assert_eq!(needed(Method::HEAD, "/api/v1/agent"), Needed::Read, "as for GET");
+        assert_eq!(needed(Method::GET, ""), Needed::Read, "nothing is there");
     }
 }

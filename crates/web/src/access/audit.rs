@@ -3,16 +3,19 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{identify::Identity, permission::Needed};
-use crate::{error::ErrorDetail, route::path_names};
-use axum::{
-    extract::{MatchedPath, Request},
-    response::Response,
+use crate::{
+    error::ErrorDetail,
+    route::{matched_route, path_names},
 };
+use axum::{extract::Request, response::Response};
 use driftless_model::{Actor, AuditEntry, AuditResult, Channel};
-use http::{Method, StatusCode, header};
+use http::{StatusCode, header};
 
 /// The action of a host that reports its state.
 pub(crate) const REPORT: &str = "report host";
+
+/// The word of a form of the page, whose path names the action.
+pub(crate) const ACTION_IN_PATH: &str = "{action}";
 
 /// The text that a handler adds to the entry of its request, such as the revision of a rollback.
 #[derive(Clone, Default)]
@@ -60,9 +63,9 @@ pub(crate) fn completed(
     Some(entry)
 }
 
-/// The entry of a request, before its result is known.
-pub(crate) fn entry(request: &Request, identity: &Identity, needed: &Needed) -> AuditEntry {
-    let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+/// The entry of a request, before its result is known. `word` is that of its route.
+pub(crate) fn entry(request: &Request, identity: &Identity, needed: &Needed, word: &str) -> AuditEntry {
+    let route = matched_route(request);
     let names = path_names(request.uri().path(), route);
     let app = match needed {
         Needed::Act(app) => Some(app.clone()),
@@ -74,7 +77,7 @@ pub(crate) fn entry(request: &Request, identity: &Identity, needed: &Needed) -> 
         | Needed::Peers
         | Needed::Admin => None,
     };
-    let action = action(request.method(), route, &names, needed);
+    let action = action(word, &names);
     let rest = names.into_iter().filter(|(name, _)| (app.is_none() || name != "name") && name != "action");
     let mut detail: Vec<String> = rest.map(|(_, value)| value).collect();
     detail.extend(request.uri().query().map(str::to_owned));
@@ -98,32 +101,10 @@ pub(crate) fn entry(request: &Request, identity: &Identity, needed: &Needed) -> 
     }
 }
 
-/// The word of a request: `sync`, `restart`, `create job`.
-pub(crate) fn action(method: &Method, route: &str, names: &[(String, String)], needed: &Needed) -> String {
-    if let Needed::Report(_) = needed {
-        return REPORT.to_owned();
-    }
-    // A form of the page names its action in the path.
-    if let Some((_, action)) = names.iter().find(|(name, _)| name == "action") {
-        return action.replace('-', " ");
-    }
-    match route {
-        "/api/v1/fleet/enrolments" if *method == Method::DELETE => "leave fleet".to_owned(),
-        "/api/v1/tokens" => "create token".to_owned(),
-        "/api/v1/tokens/{token}" => "revoke token".to_owned(),
-        "/api/v1/fleet/hosts/{name}" => "remove host".to_owned(),
-        "/api/v1/fleet/hosts/{name}/requests" | "/fleet/{name}/{kind}" => "request host".to_owned(),
-        "/api/v1/fleet/invites" => "invite host".to_owned(),
-        "/api/v1/fleet/keys/{name}" => "revoke key".to_owned(),
-        "/api/v1/fleet/enrolments" => "join fleet".to_owned(),
-        _ if route.contains("/jobs/") => "create job".to_owned(),
-        _ if route.contains("/workloads/") && route.ends_with("/resume") => "resume rollout".to_owned(),
-        _ if route.contains("/workloads/") && route.ends_with("/pause") => "pause rollout".to_owned(),
-        _ => {
-            let word = route.rsplit('/').find(|part| !part.starts_with('{'));
-            word.unwrap_or_default().replace('-', " ")
-        }
-    }
+/// The action of a request: `sync`, `restart`, `create job`.
+pub(crate) fn action(word: &str, names: &[(String, String)]) -> String {
+    let in_path = names.iter().find(|(name, _)| word == ACTION_IN_PATH && name == "action");
+    in_path.map_or_else(|| word.to_owned(), |(_, action)| action.replace('-', " "))
 }
 
 /// The entry of a request that is not in the routes behind the guard.

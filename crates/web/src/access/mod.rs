@@ -10,7 +10,7 @@ mod credentials;
 mod ended_sessions;
 mod identify;
 mod origin;
-pub(super) mod permission;
+mod permission;
 mod provider_login;
 pub(super) mod session;
 mod settings;
@@ -20,7 +20,7 @@ pub(super) mod tokens;
 
 pub(super) use identify::{Authenticator, Caller, Credential, Identity};
 pub(super) use origin::{foreign_refusal, is_cross_site, is_same_origin, names_loopback};
-pub(super) use permission::{Needed, needed};
+pub(super) use permission::{Needed, Needs, RouteRule, RouteRules};
 pub(super) use provider_login::{ProviderLogin, remove_attempt};
 pub use settings::Access;
 pub(super) use signed_host::{HostRefusal, only_text};

@@ -28,26 +28,39 @@ mod text;
 mod webhooks;
 mod workloads;
 
-use axum::{Router, routing::get};
+use axum::{
+    Router,
+    routing::{get, post},
+};
 
-use super::shared::Shared;
+use super::{
+    access::{Needs, audit::ACTION_IN_PATH},
+    guarded_route::GuardedRoute,
+    shared::Shared,
+};
 
 /// The pages, behind the guard.
-pub(super) fn routes() -> Router<Shared> {
-    Router::new()
-        .route("/", get(overview::show))
-        .route("/applications/{name}", get(application::show))
-        .route("/applications/{name}/plan", get(compare::plan))
-        .route("/applications/{name}/diff", get(compare::diff))
-        .route("/applications/{name}/revisions/{number}", get(history::revision))
-        .route("/applications/{name}/logs/{instance}", get(logs::show))
-        .route("/applications/{name}/{action}", get(actions::ask).post(actions::act))
-        .route("/repositories/{name}", get(repository::show))
-        .route("/audit", get(history::audit))
-        .route("/fleet", get(fleet::show))
-        .route("/fleet/{name}", get(fleet_host::show))
-        .route("/fleet/{name}/{kind}", get(fleet_request::ask).post(fleet_request::act))
-        .route("/logout", axum::routing::post(login::log_out))
+pub(super) fn routes() -> Vec<GuardedRoute> {
+    let read = |path, handler| GuardedRoute::new("get", path, handler, Needs::Read);
+    vec![
+        read("/", get(overview::show)),
+        read("/applications/{name}", get(application::show)),
+        read("/applications/{name}/plan", get(compare::plan)),
+        read("/applications/{name}/diff", get(compare::diff)),
+        read("/applications/{name}/revisions/{number}", get(history::revision)),
+        GuardedRoute::new("get", "/applications/{name}/logs/{instance}", get(logs::show), Needs::Logs),
+        read("/applications/{name}/{action}", get(actions::ask)),
+        GuardedRoute::new("post", "/applications/{name}/{action}", post(actions::act), Needs::Act)
+            .audited(ACTION_IN_PATH),
+        read("/repositories/{name}", get(repository::show)),
+        GuardedRoute::new("get", "/audit", get(history::audit), Needs::Admin),
+        read("/fleet", get(fleet::show)),
+        read("/fleet/{name}", get(fleet_host::show)),
+        read("/fleet/{name}/{kind}", get(fleet_request::ask)),
+        GuardedRoute::new("post", "/fleet/{name}/{kind}", post(fleet_request::act), Needs::Admin)
+            .audited("request host"),
+        GuardedRoute::new("post", "/logout", post(login::log_out), Needs::Read).audited("logout"),
+    ]
 }
 
 /// The form to log in, style and script, which need no credentials.

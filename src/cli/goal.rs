@@ -15,7 +15,7 @@ use super::{
     screen::plain,
     status::headline,
 };
-use driftless_model::{Application, ConditionStatus, HealthStatus, InvalidName, StatusCondition};
+use driftless_model::{Application, ConditionType, HealthStatus, InvalidName};
 use driftless_web::Waited;
 
 /// A state to wait for.
@@ -277,11 +277,8 @@ fn found(application: &Application) -> String {
         "" => headline(application),
         message => plain(message).replace('\n', " "),
     };
-    let is_unfetched = |condition: &StatusCondition| {
-        condition.kind == "SourceReady" && condition.status == ConditionStatus::False
-    };
+    let is_unfetched = status.problem(ConditionType::SourceReady).is_some();
     // The states are those of an older commit.
-    let fetch =
-        if status.conditions.iter().any(is_unfetched) { "the newest commit was not fetched; " } else { "" };
+    let fetch = if is_unfetched { "the newest commit was not fetched; " } else { "" };
     format!("{fetch}{sync:?}, {health:?}: {reason}")
 }

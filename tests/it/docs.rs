@@ -11,7 +11,7 @@ use driftless::cli::Invocation;
 use driftless_config::Settings;
 use driftless_files::{AppSpec, MemoryFiles, Rendered};
 use driftless_manifest::{compose_keys, kubernetes_fields, kustomization_keys, render};
-use driftless_model::{AppName, Finding, Format, Severity};
+use driftless_model::{AppName, ConditionType, Finding, Format, Severity};
 
 const README: &str = include_str!("../../README.md");
 const COMPOSE: &str = include_str!("../../docs/compose.md");
@@ -471,6 +471,9 @@ fn every_reason_has_an_anchor_in_troubleshooting() {
     let mut reasons: BTreeSet<String> =
         driftless_plan::WaitReason::ALL.iter().map(|reason| reason.as_str().to_owned()).collect();
     // Conditions of applications, with their reasons. Those of workloads are of Kubernetes.
+    let of_workloads = [ConditionType::Available, ConditionType::Progressing, ConditionType::ReplicaFailure];
+    let of_applications = ConditionType::ALL.iter().filter(|kind| !of_workloads.contains(kind));
+    reasons.extend(of_applications.map(|kind| kind.as_str().to_owned()));
     for (path, from, to) in [
         ("crates/agent/src/status.rs", "fn condition(", "fn operation("),
         ("crates/agent/src/held.rs", "fn reason(", "fn event("),

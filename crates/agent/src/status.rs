@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use driftless_model::{
-    ApplicationSpec, ApplicationStatus, CommitInfo, ConditionStatus, FailedCommit, Finding, HealthStatus,
-    ImageDigests, ImageUpdateStatus, Mask, Operation, OperationPhase, Outcome, PinStatus, Record,
-    StatusCondition, SyncStatus, Timestamp, WaitStatus, last_reached,
+    ApplicationSpec, ApplicationStatus, CommitInfo, ConditionStatus, ConditionType, FailedCommit, Finding,
+    HealthStatus, ImageDigests, ImageUpdateStatus, Mask, Operation, OperationPhase, Outcome, PinStatus,
+    Record, StatusCondition, SyncStatus, Timestamp, WaitStatus, last_reached,
 };
 use driftless_plan::{Plan, Wait, WaitReason, followed_images, image_update_status, running_digests};
 
@@ -49,10 +49,10 @@ impl Statement {
     }
 
     /// The condition of this type. Its time stays as long as its status does.
-    fn condition(self, kind: &str, before: &[StatusCondition], now: Timestamp) -> StatusCondition {
-        let same = before.iter().find(|known| known.kind == kind && known.status == self.status);
+    fn condition(self, kind: ConditionType, before: &[StatusCondition], now: Timestamp) -> StatusCondition {
+        let same = before.iter().find(|known| known.is_of(kind) && known.status == self.status);
         StatusCondition {
-            kind: kind.to_owned(),
+            kind: kind.as_str().to_owned(),
             status: self.status,
             reason: self.reason.to_owned(),
             message: self.message,
@@ -107,16 +107,16 @@ impl StatusInputs<'_> {
         let other_owner =
             self.other_owner.map(|why| Statement::new(ConditionStatus::True, "RecoverRequired", why));
         let statements = [
-            ("SourceReady", Some(self.fetched())),
-            ("Rendered", Some(self.rendered())),
-            ("OwnedByAnotherAgent", other_owner),
-            ("InGit", self.in_git()),
-            ("StateLost", lost),
-            ("WebhookMissed", missed),
-            ("CommitStatusTold", refused),
-            ("Trusted", self.trusted()),
-            ("CommitFailed", self.failed_commit()),
-            ("SyncAllowed", self.window()),
+            (ConditionType::SourceReady, Some(self.fetched())),
+            (ConditionType::Rendered, Some(self.rendered())),
+            (ConditionType::OwnedByAnotherAgent, other_owner),
+            (ConditionType::InGit, self.in_git()),
+            (ConditionType::StateLost, lost),
+            (ConditionType::WebhookMissed, missed),
+            (ConditionType::CommitStatusTold, refused),
+            (ConditionType::Trusted, self.trusted()),
+            (ConditionType::CommitFailed, self.failed_commit()),
+            (ConditionType::SyncAllowed, self.window()),
         ];
         let conditions = statements
             .into_iter()
@@ -254,7 +254,7 @@ impl StatusInputs<'_> {
     pub(crate) fn failure_condition(&self, before: &[StatusCondition]) -> Option<StatusCondition> {
         let attempt = self.record.sync.as_ref()?;
         let statement = Statement::new(ConditionStatus::False, "ActionFailed", attempt.error.clone());
-        Some(statement.condition("Applied", before, self.now))
+        Some(statement.condition(ConditionType::Applied, before, self.now))
     }
 
     /// The progress of the newest revision.
@@ -408,15 +408,15 @@ impl StatusInputs<'_> {
     }
 }
 
-/// Conditions that keep the newest commit from being applied, with the status that does.
-const KEPT_BACK: &[(&str, ConditionStatus)] = &[
-    ("Rendered", ConditionStatus::False),
-    ("OwnedByAnotherAgent", ConditionStatus::True),
-    ("InGit", ConditionStatus::False),
-    ("StateLost", ConditionStatus::True),
-    ("Trusted", ConditionStatus::False),
-    ("CommitFailed", ConditionStatus::True),
-    ("SyncAllowed", ConditionStatus::False),
+/// Conditions that keep the newest commit from being applied, while they are problems.
+const KEPT_BACK: &[ConditionType] = &[
+    ConditionType::Rendered,
+    ConditionType::OwnedByAnotherAgent,
+    ConditionType::InGit,
+    ConditionType::StateLost,
+    ConditionType::Trusted,
+    ConditionType::CommitFailed,
+    ConditionType::SyncAllowed,
 ];
 
 /// Why an application is kept at something else than the newest commit, as its status says.
@@ -426,14 +426,17 @@ pub(crate) fn why_not_newest(status: &ApplicationStatus) -> Vec<String> {
 
 /// The same once the application is resumed: a pin and a failure end then, and sync windows count again.
 pub(crate) fn why_not_newest_after_resume(status: &ApplicationStatus) -> Vec<String> {
-    kept_back(status, &["CommitFailed", "SyncAllowed"]).collect()
+    kept_back(status, &[ConditionType::CommitFailed, ConditionType::SyncAllowed]).collect()
 }
 
 /// The sentences of the conditions that keep the newest commit back, without some kinds.
-fn kept_back<'a>(status: &'a ApplicationStatus, without: &'a [&str]) -> impl Iterator<Item = String> + 'a {
-    let keeps_back = |it: &&StatusCondition| {
-        !without.contains(&it.kind.as_str())
-            && KEPT_BACK.iter().any(|(kind, is)| it.kind == *kind && it.status == *is)
+fn kept_back<'a>(
+    status: &'a ApplicationStatus,
+    without: &'a [ConditionType],
+) -> impl Iterator<Item = String> + 'a {
+    let keeps_back = move |condition: &&StatusCondition| {
+        let mut kinds = KEPT_BACK.iter().filter(|kind| !without.contains(kind));
+        condition.is_problem() && kinds.any(|kind| condition.is_of(*kind))
     };
     status.conditions.iter().filter(keeps_back).map(|it| it.message.clone())
 }

@@ -105,6 +105,7 @@ mod stack;
 mod stack_hashes;
 mod stateful_set;
 mod status;
+mod status_condition;
 mod swarm;
 mod swarm_data;
 mod swarm_name;
@@ -220,11 +221,12 @@ pub use stack::{Format, GivenStack, PortPlace, Stack};
 pub use stack_hashes::StackHashes;
 pub use stateful_set::{Member, Update};
 pub use status::{
-    Answered, Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, CronStatus,
-    Drift, DriftAction, ExitStatus, FormerTemplate, HealthStatus, InstanceStatus, JobStatus, Operation,
-    OperationPhase, PartSpec, PartStatus, PinStatus, RepositoryStatus, ResourceStatus, StatusCondition,
-    SyncStatus, TrafficStatus, WaitStatus, WorkloadSpec, WorkloadStatus,
+    Answered, Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, CronStatus, Drift,
+    DriftAction, ExitStatus, FormerTemplate, HealthStatus, InstanceStatus, JobStatus, Operation,
+    OperationPhase, PartSpec, PartStatus, PinStatus, RepositoryStatus, ResourceStatus, SyncStatus,
+    TrafficStatus, WaitStatus, WorkloadSpec, WorkloadStatus,
 };
+pub use status_condition::{ConditionStatus, ConditionType, StatusCondition};
 pub use swarm::{
     AppliedRevision, EngineKind, FITS_NO_NODE, LARGEST_SWARM_FILE, ObservedService, ObservedSwarm,
     ResolvedImage, SHARED_LABEL, STACK_NAMESPACE, SWARM_OWNER, SharedObject, SharedState, SwarmFile,

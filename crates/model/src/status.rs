@@ -6,9 +6,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Actor, AppName, CanaryStatus, CommitId, CommitInfo, Finding, Format, HookPhase, ImageDigests,
-    ImageUpdateStatus, Member, ObjectRef, Outcome, Policy, Protocol, Resource, Role, Strategy, Timestamp,
-    Until, Update, WorkloadName,
+    Actor, AppName, CanaryStatus, CommitId, CommitInfo, ConditionType, Finding, Format, HookPhase,
+    ImageDigests, ImageUpdateStatus, Member, ObjectRef, Outcome, Policy, Protocol, Resource, Role,
+    StatusCondition, Strategy, Timestamp, Until, Update, WorkloadName,
 };
 use crate::defaults::is_default;
 
@@ -38,10 +38,7 @@ impl Application {
 
     /// Whether Git does not have it any more, by its condition `InGit`.
     pub fn has_left_git(&self) -> bool {
-        let says_so = |condition: &StatusCondition| {
-            condition.kind == "InGit" && condition.status == ConditionStatus::False
-        };
-        self.status.conditions.iter().any(says_so)
+        self.status.problem(ConditionType::InGit).is_some()
     }
 
     /// Whether it runs as Git and its users ask for: it is healthy, or all that is not healthy are Jobs that are suspended, and
@@ -92,26 +89,6 @@ pub struct RepositoryStatus {
     /// The names of the hosts that `driftless.yaml` of that commit has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
-}
-
-impl StatusCondition {
-    /// Whether the condition says that something is wrong. Some are `True` if all is well, others are named after a problem.
-    pub fn is_problem(&self) -> bool {
-        const GOOD: &[&str] = &[
-            "Available",
-            "Progressing",
-            "SourceReady",
-            "Rendered",
-            "Trusted",
-            "InGit",
-            "SyncAllowed",
-            "Applied",
-            "CommitStatusTold",
-        ];
-        let good =
-            if GOOD.contains(&self.kind.as_str()) { ConditionStatus::True } else { ConditionStatus::False };
-        self.status != good
-    }
 }
 
 /// The specification of an application.
@@ -201,6 +178,13 @@ pub struct ApplicationStatus {
     pub fetched_at: Option<Timestamp>,
 }
 
+impl ApplicationStatus {
+    /// The condition of this type, if it says that something is wrong.
+    pub fn problem(&self, kind: ConditionType) -> Option<&StatusCondition> {
+        self.conditions.iter().find(|condition| condition.is_of(kind) && condition.is_problem())
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum SyncStatus {
     Synced,
@@ -259,27 +243,6 @@ pub struct PinStatus {
     /// The actor that asked for the rollback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<Actor>,
-}
-
-/// As in Kubernetes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct StatusCondition {
-    /// `Available`, `Progressing`, `ReplicaFailure`, `SourceReady`, `Rendered`, `DriftFight`, …
-    #[serde(rename = "type")]
-    pub kind: String,
-    pub status: ConditionStatus,
-    /// One word in camel case.
-    pub reason: String,
-    pub message: String,
-    pub last_transition_time: Timestamp,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ConditionStatus {
-    True,
-    False,
-    Unknown,
 }
 
 /// Something that runs nothing.
@@ -602,31 +565,4 @@ pub enum DriftAction {
     Report,
     /// Given up: healing had no effect, until the spec changes.
     Ineffective,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn condition_is_a_problem_by_its_kind_and_status() {
-        let is_problem = |kind: &str, status| {
-            let condition = StatusCondition {
-                kind: kind.to_owned(),
-                status,
-                reason: String::new(),
-                message: String::new(),
-                last_transition_time: Timestamp(1),
-            };
-            condition.is_problem()
-        };
-        for kind in ["SourceReady", "Rendered", "Trusted", "InGit", "SyncAllowed", "Applied", "Available"] {
-            assert!(!is_problem(kind, ConditionStatus::True), "{kind}");
-            assert!(is_problem(kind, ConditionStatus::False), "{kind}");
-        }
-        for kind in ["CommitFailed", "DriftFight", "StateLost", "OwnedByAnotherAgent", "WebhookMissed"] {
-            assert!(is_problem(kind, ConditionStatus::True), "{kind}");
-            assert!(!is_problem(kind, ConditionStatus::False), "{kind}");
-        }
-    }
 }

@@ -7,9 +7,9 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    AppName, Application, ApplicationStatus, ConditionStatus, DriftAction, Expiry, HealthStatus,
-    ImageUpdateStatus, Incident, IncidentKind, IncidentPhase, OperationPhase, Outcome, StatusCondition,
-    SyncStatus, Timestamp, UpdateMode, Urgency,
+    AppName, Application, ApplicationStatus, ConditionType, DriftAction, Expiry, HealthStatus,
+    ImageUpdateStatus, Incident, IncidentKind, IncidentPhase, OperationPhase, Outcome, SyncStatus, Timestamp,
+    UpdateMode, Urgency,
 };
 
 use crate::{
@@ -413,15 +413,11 @@ fn sync_failure(
     times: &IncidentTimes,
 ) -> Option<(String, String, Duration)> {
     let Application { name, status, .. } = application;
-    let failed = |kind: &str| {
-        let mut conditions = status.conditions.iter();
-        conditions.find(|condition| condition.kind == kind && condition.status == ConditionStatus::False)
-    };
-    if let Some(condition) = failed("Rendered") {
+    if let Some(condition) = status.problem(ConditionType::Rendered) {
         let advice = "correct it in Git; until then the last good commit is kept".to_owned();
         return Some((condition.message.clone(), advice, Duration::ZERO));
     }
-    if let Some(condition) = failed("Trusted") {
+    if let Some(condition) = status.problem(ConditionType::Trusted) {
         let advice = format!("`driftless status {name}` says what is missing; the last good commit is kept");
         return Some((condition.message.clone(), advice, Duration::ZERO));
     }
@@ -437,27 +433,21 @@ fn sync_failure(
         let advice = format!("correct it in Git{rollback}");
         return Some((format!("{number}{reason}"), advice, Duration::ZERO));
     }
-    if let Some(condition) = status.conditions.iter().find(|condition| is_of_failed_commit(condition)) {
+    if let Some(condition) = status.problem(ConditionType::CommitFailed) {
         let advice = format!("correct it in Git, or `driftless sync {name} --retry` tries it again");
         return Some((condition.message.clone(), advice, Duration::ZERO));
     }
     // A step that failed is tried again, and often succeeds then. An application that is waited for may be added soon.
-    let unknown = failed("SyncAllowed").filter(|condition| condition.reason == "DependencyUnknown");
-    let condition = failed("Applied").or(unknown)?;
+    let held = status.problem(ConditionType::SyncAllowed);
+    let unknown = held.filter(|condition| condition.reason == "DependencyUnknown");
+    let condition = status.problem(ConditionType::Applied).or(unknown)?;
     let advice = format!("`driftless status {name}` has the details; the agent goes on trying");
     Some((condition.message.clone(), advice, times.degraded))
 }
 
-fn is_of_failed_commit(condition: &StatusCondition) -> bool {
-    condition.kind == "CommitFailed" && condition.status == ConditionStatus::True
-}
-
 /// Whether nothing was deployed yet because the first commit waits, as for a sync window. That is no failure.
 fn awaits_its_first_sync(status: &ApplicationStatus) -> bool {
-    let is_held = |condition: &StatusCondition| {
-        condition.kind == "SyncAllowed" && condition.status == ConditionStatus::False
-    };
-    status.revision.is_none() && status.conditions.iter().any(is_held)
+    status.revision.is_none() && status.problem(ConditionType::SyncAllowed).is_some()
 }
 
 /// Whether the last good revision runs in the place of a commit that failed, or that waits without an end.
@@ -480,7 +470,9 @@ mod tests {
     use std::{collections::BTreeMap, sync::Arc};
 
     use super::*;
-    use driftless_model::{ApplicationSpec, Drift, Operation, Policy, RepositoryStatus};
+    use driftless_model::{
+        ApplicationSpec, ConditionStatus, Drift, Operation, Policy, RepositoryStatus, StatusCondition,
+    };
 
     const DAY: Duration = Duration::from_hours(24);
 

@@ -4,23 +4,20 @@
 //! nothing is well again either.
 
 use driftless_model::{
-    Application, ApplicationStatus, ConditionStatus, DriftAction, HealthStatus, IncidentKind, InstanceStatus,
+    Application, ApplicationStatus, ConditionType, DriftAction, HealthStatus, IncidentKind, InstanceStatus,
     OperationPhase, WorkloadStatus,
 };
 
 /// Whether the problem of an incident of this kind, which the status does not show, may come back before anything has been well.
 pub(crate) fn is_out_of_sight(kind: IncidentKind, application: &Application) -> bool {
     let Application { spec, status, .. } = application;
-    let is_false = |kind: &str| {
-        let mut conditions = status.conditions.iter();
-        conditions.any(|condition| condition.kind == kind && condition.status == ConditionStatus::False)
-    };
+    let is_problem = |kind| status.problem(kind).is_some();
     match kind {
         // The newest commit is not applied yet, or waits for its turn.
         IncidentKind::SyncFailed => {
             let phase = status.operation.as_ref().map(|operation| operation.phase);
             matches!(phase, Some(OperationPhase::Running | OperationPhase::Waiting))
-                || is_false("SyncAllowed")
+                || is_problem(ConditionType::SyncAllowed)
                 || (spec.policy.suspended && status.commit != spec.commit)
         }
         // A suspension or a pause stops deadlines, and makes nothing available.
@@ -39,7 +36,9 @@ pub(crate) fn is_out_of_sight(kind: IncidentKind, application: &Application) -> 
             drifts.any(|drift| spec.policy.suspended || drift.action != DriftAction::Report)
         }
         // Nobody looks for images of a commit that cannot be applied.
-        IncidentKind::ImageAvailable => is_false("Rendered") || is_false("Trusted"),
+        IncidentKind::ImageAvailable => {
+            is_problem(ConditionType::Rendered) || is_problem(ConditionType::Trusted)
+        }
         IncidentKind::PruneHeld
         | IncidentKind::RolledBack
         | IncidentKind::GitUnreachable

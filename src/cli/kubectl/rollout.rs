@@ -16,9 +16,7 @@ use crate::{
     cli::Context, cli::Error as CliError, cli::Verdict, cli::client::Client, cli::goal::StatusWatch,
     cli::output::print, cli::screen::plain, cli::table::Table,
 };
-use driftless_model::{
-    ConditionStatus, HealthStatus, Kind, Outcome, Revision, StatusCondition, WorkloadName, WorkloadStatus,
-};
+use driftless_model::{ConditionType, HealthStatus, Kind, Outcome, Revision, WorkloadName, WorkloadStatus};
 use driftless_web::{Accepted, RollbackBody, Waited};
 
 pub(in crate::cli) async fn rollout(
@@ -130,8 +128,7 @@ fn as_observed(progress: Progress, app: &str, unobserved: Option<&str>) -> Progr
 /// are about then, or its rollouts are paused. An object that the pause left rolled out and well is no part of the failure.
 fn after_failure(progress: Progress, workload: &str, item: &Value, now: &Waited) -> Progress {
     let Waited { application, obstacle, .. } = now;
-    let is_failed = |it: &&StatusCondition| it.kind == "CommitFailed" && it.status == ConditionStatus::True;
-    let failed = application.status.conditions.iter().find(is_failed);
+    let failed = application.status.problem(ConditionType::CommitFailed);
     let is_of_same_target = count(item, "/metadata/generation") == application.generation;
     let (Some(failed), Some(obstacle)) = (failed, obstacle.as_ref().filter(|_| is_of_same_target)) else {
         return progress;

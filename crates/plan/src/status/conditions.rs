@@ -3,7 +3,9 @@
 //! They repeat the result of [`super::health`] in Kubernetes' words. The time of the transition changes only when the
 //! status does.
 
-use driftless_model::{ConditionStatus, Record, StatusCondition, Strategy, Timestamp, Workload};
+use driftless_model::{
+    ConditionStatus, ConditionType, Record, StatusCondition, Strategy, Timestamp, Workload,
+};
 
 use crate::{
     facts::heals,
@@ -32,7 +34,7 @@ pub(crate) fn of_workload(
         _ => None,
     };
     if let Some(failure) = failure {
-        all.push(condition("ReplicaFailure", ConditionStatus::True, failure, message));
+        all.push(condition(ConditionType::ReplicaFailure, ConditionStatus::True, failure, message));
     }
     with_transitions(all, now, before)
 }
@@ -60,8 +62,8 @@ pub(crate) fn of_application(
     let ineffective: Vec<String> =
         plan.waits.iter().filter(|it| it.is(WaitReason::HealIneffective)).map(Wait::to_string).collect();
     let all = [
-        standing("DriftFight", "SomebodyElseChangesIt", &fights, before),
-        standing("HealIneffective", "DifferenceStays", &ineffective, before),
+        standing(ConditionType::DriftFight, "SomebodyElseChangesIt", &fights, before),
+        standing(ConditionType::HealIneffective, "DifferenceStays", &ineffective, before),
     ];
     with_transitions(all.into_iter().flatten().collect(), now, before)
 }
@@ -76,9 +78,9 @@ fn available(workload: &Workload, counts: &Counts<'_>) -> StatusCondition {
     let there = counts.available.saturating_add(counts.completed);
     let message = format!("{there} available, at least {minimum} needed");
     if there >= minimum {
-        condition("Available", ConditionStatus::True, "MinimumReplicasAvailable", &message)
+        condition(ConditionType::Available, ConditionStatus::True, "MinimumReplicasAvailable", &message)
     } else {
-        condition("Available", ConditionStatus::False, "MinimumReplicasUnavailable", &message)
+        condition(ConditionType::Available, ConditionStatus::False, "MinimumReplicasUnavailable", &message)
     }
 }
 
@@ -90,7 +92,7 @@ fn progressing(
     message: &str,
 ) -> StatusCondition {
     let updated = format!("{} of {} updated", counts.updated(), workload.replicas);
-    let of = |status, reason, message: &str| condition("Progressing", status, reason, message);
+    let of = |status, reason, message: &str| condition(ConditionType::Progressing, status, reason, message);
     if counts.paused {
         of(ConditionStatus::Unknown, "DeploymentPaused", "paused")
     } else if reason == "ProgressDeadlineExceeded" {
@@ -111,7 +113,7 @@ fn progressing(
 
 /// True with its reasons, False where it was there before, or else not there at all.
 fn standing(
-    kind: &str,
+    kind: ConditionType,
     reason: &str,
     messages: &[String],
     before: &[StatusCondition],
@@ -119,13 +121,13 @@ fn standing(
     if !messages.is_empty() {
         return Some(condition(kind, ConditionStatus::True, reason, &messages.join("; ")));
     }
-    let was_there = before.iter().any(|it| it.kind == kind);
+    let was_there = before.iter().any(|it| it.is_of(kind));
     was_there.then(|| condition(kind, ConditionStatus::False, "Quiet", ""))
 }
 
-fn condition(kind: &str, status: ConditionStatus, reason: &str, message: &str) -> StatusCondition {
+fn condition(kind: ConditionType, status: ConditionStatus, reason: &str, message: &str) -> StatusCondition {
     StatusCondition {
-        kind: kind.to_owned(),
+        kind: kind.as_str().to_owned(),
         status,
         reason: reason.to_owned(),
         message: message.to_owned(),

@@ -8,8 +8,8 @@ use axum::{
 };
 use driftless_agent::{Against, Answer, Promotion, RequestKind, Rollback, Supposed};
 use driftless_model::{
-    AppName, Application, ConditionStatus, HealthStatus, Kind, Removal, Revision, StatusCondition, Until,
-    WorkloadName, is_helper_image, older_success,
+    AppName, Application, ConditionType, HealthStatus, Kind, Removal, Revision, Until, WorkloadName,
+    is_helper_image, older_success,
 };
 use driftless_store::Store;
 use http::{StatusCode, header};
@@ -286,17 +286,14 @@ fn is_offered(action: Action, application: &Application, revisions: &[Revision])
         return false;
     }
     let waits_for = |reason: &str| status.waits.iter().any(|wait| wait.reason == reason);
-    let has_condition = |reason: &str| status.conditions.iter().any(|condition| condition.reason == reason);
-    let has_failed = status
-        .conditions
-        .iter()
-        .any(|condition| condition.kind == "CommitFailed" && condition.status == ConditionStatus::True);
+    let has_left_git = application.has_left_git();
+    let has_failed = status.problem(ConditionType::CommitFailed).is_some();
     match action {
         Action::Sync => true,
         Action::Rollback => wanted(revisions, "").is_some(),
         Action::Heal => !application.spec.policy.self_heal && !status.drift.is_empty(),
         Action::UpdateImages => status.images.iter().any(|image| image.available.is_some()),
-        Action::Resume => status.pin.is_some() || is_suspended && !has_condition("NotInGit"),
+        Action::Resume => status.pin.is_some() || is_suspended && !has_left_git,
         Action::Suspend => !is_suspended,
         Action::Adopt => waits_for("NotAdopted"),
         Action::Prune => waits_for("PruneHeld"),
@@ -304,19 +301,15 @@ fn is_offered(action: Action, application: &Application, revisions: &[Revision])
         Action::Retry => has_failed || waits_for("OwnUpdateFailed"),
         Action::Promote => waits_for("Canary"),
         Action::Abort => status.workloads.values().any(|workload| workload.canary.is_some()),
-        Action::Remove | Action::Forget => has_condition("NotInGit"),
+        Action::Remove | Action::Forget => has_left_git,
         Action::Restart | Action::Scale | Action::ResetScale => false,
     }
 }
 
 /// The sentence about the rewritten history that the agent has rejected, if it has.
 fn rejected_rewrite(application: &Application) -> Option<&str> {
-    let is_rejected = |condition: &&StatusCondition| {
-        condition.kind == "Trusted"
-            && condition.status == ConditionStatus::False
-            && condition.reason == "HistoryRewritten"
-    };
-    application.status.conditions.iter().find(is_rejected).map(|condition| condition.message.as_str())
+    let rejected = application.status.problem(ConditionType::Trusted)?;
+    (rejected.reason == "HistoryRewritten").then_some(rejected.message.as_str())
 }
 
 /// Links to what can be done about one workload.

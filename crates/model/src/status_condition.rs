@@ -1,0 +1,136 @@
+//! Conditions of applications and workloads, and whether one is a problem.
+
+use serde::{Deserialize, Serialize};
+
+use super::Timestamp;
+
+/// As in Kubernetes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusCondition {
+    /// The word of a [`ConditionType`], or of one that only another version of the agent knows.
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: ConditionStatus,
+    /// One word in camel case.
+    pub reason: String,
+    pub message: String,
+    pub last_transition_time: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ConditionStatus {
+    True,
+    False,
+    Unknown,
+}
+
+macro_rules! condition_types {
+    ($($(#[$doc:meta])* $kind:ident: $well:ident;)*) => {
+        /// The types of conditions.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum ConditionType {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl ConditionType {
+            /// All types. Those of applications have an anchor in `docs/troubleshooting.md`.
+            pub const ALL: &[Self] = &[$(Self::$kind,)*];
+
+            /// The word in the status, such as `SourceReady`.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$kind => stringify!($kind),)*
+                }
+            }
+
+            /// Whether all is well with this status of the condition.
+            pub fn is_well(self, status: ConditionStatus) -> bool {
+                let well = match self {
+                    $(Self::$kind => ConditionStatus::$well,)*
+                };
+                status == well
+            }
+        }
+    };
+}
+
+// Each with its status while all is well: a type that is named after a problem is well while it is `False`.
+condition_types! {
+    /// The repository was fetched.
+    SourceReady: True;
+    /// The manifests of the newest commit have no errors.
+    Rendered: True;
+    /// The containers of the application carry the id of another agent.
+    OwnedByAnotherAgent: False;
+    /// Git has the application.
+    InGit: True;
+    /// Pins or suspensions may be lost.
+    StateLost: False;
+    /// A poll found a commit that no webhook announced.
+    WebhookMissed: False;
+    /// The forge takes commit statuses.
+    CommitStatusTold: True;
+    /// The newest commit is accepted.
+    Trusted: True;
+    /// The newest commit failed.
+    CommitFailed: False;
+    /// The newest commit need not wait for a sync window, another application or the first hosts.
+    SyncAllowed: True;
+    /// The engine accepted the actions.
+    Applied: True;
+    /// The same field was healed again and again.
+    DriftFight: False;
+    /// Healing a field has no effect.
+    HealIneffective: False;
+    /// A workload has the instances that it needs at least.
+    Available: True;
+    /// A rollout of a workload goes on or is complete.
+    Progressing: True;
+    /// Instances of a workload cannot be created.
+    ReplicaFailure: False;
+}
+
+impl StatusCondition {
+    /// Whether the condition is of this type.
+    pub fn is_of(&self, kind: ConditionType) -> bool {
+        self.kind == kind.as_str()
+    }
+
+    /// Whether the condition says that something is wrong. One of an unknown type counts as named after a problem.
+    pub fn is_problem(&self) -> bool {
+        match ConditionType::ALL.iter().find(|kind| self.is_of(**kind)) {
+            Some(kind) => !kind.is_well(self.status),
+            None => self.status != ConditionStatus::False,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn condition_is_a_problem_by_its_kind_and_status() {
+        let is_problem = |kind: &str, status| {
+            let condition = StatusCondition {
+                kind: kind.to_owned(),
+                status,
+                reason: String::new(),
+                message: String::new(),
+                last_transition_time: Timestamp(1),
+            };
+            condition.is_problem()
+        };
+        for kind in ["SourceReady", "Rendered", "Trusted", "InGit", "SyncAllowed", "Applied", "Available"] {
+            assert!(!is_problem(kind, ConditionStatus::True), "{kind}");
+            assert!(is_problem(kind, ConditionStatus::False), "{kind}");
+        }
+        for kind in ["CommitFailed", "DriftFight", "StateLost", "OwnedByAnotherAgent", "WebhookMissed"] {
+            assert!(is_problem(kind, ConditionStatus::True), "{kind}");
+            assert!(!is_problem(kind, ConditionStatus::False), "{kind}");
+        }
+        assert!(is_problem("OfALaterVersion", ConditionStatus::True));
+        assert!(!is_problem("OfALaterVersion", ConditionStatus::False));
+    }
+}

@@ -1,10 +1,7 @@
 //! `driftless diff`: compares the live state with Git. It is the comparison of `driftless drift`, printed as one unified
 //! diff.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::Path, time::Duration};
 
 use clap::Args;
 
@@ -12,9 +9,8 @@ use super::{
     context::{Context, Verdict},
     error::Error,
     findings::render_findings,
-    folder::{Folder, FolderApp, docker_host, render_folder},
-    hosts::{EngineArg, GivenVariable, host_of_engine, parse_given_variable, parse_name},
-    options::{SecretParser, ServerArgs, TextOrJson, parse_variable},
+    folder::{Folder, FolderApp, FolderArgs, render_folder},
+    options::{ServerArgs, TextOrJson},
     output::print,
     report::{
         live::{Deadline, ObservedEngine, Rendered, compare_by_agent, compare_with_engine},
@@ -35,28 +31,8 @@ use driftless_report::{Report, Type};
 pub(super) struct DiffArgs {
     /// Only this application [default: all]
     pub(super) app: Option<String>,
-    /// Without an agent: read the manifests of this folder and observe Docker directly.
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["server", "token_file", "server_ca_file"])]
-    pub(super) dir: Option<PathBuf>,
-    /// Address of the Docker Engine, with --dir [default: `DOCKER_HOST`, or the local engine]
-    #[arg(long, value_name = "URL", requires = "dir")]
-    pub(super) docker_host: Option<String>,
-    /// The host of that engine, with --dir: its applications, variables and files are compared [default: the name of this machine]
-    #[arg(long, value_name = "NAME", requires = "dir", value_parser = parse_name)]
-    pub(super) host: Option<String>,
-    /// Label of that host, with --dir, as its agent's configuration has it. Can be repeated.
-    #[arg(long = "host-label", value_name = "NAME=VALUE", requires = "dir", value_parser = parse_variable)]
-    pub(super) host_labels: Vec<(String, String)>,
-    /// The engine that runs the applications, with --dir, if the agent's configuration has the key `engine` [default: as
-    /// in driftless.yaml, else docker]
-    #[arg(long, value_enum, value_name = "ENGINE", requires = "dir")]
-    pub(super) engine: Option<EngineArg>,
-    /// Variable of Compose files, with --dir, for variables that only the configuration of the host has (`variables`,
-    /// `valuesFrom`). It is for all applications, as one of `valuesFrom`: `variables` of driftless.yaml override it,
-    /// and it overrides `.env`. APP:NAME=VALUE is for one application, and overrides all others. Its value counts as a
-    /// secret. Can be repeated.
-    #[arg(long = "variable", value_name = "NAME=VALUE", requires = "dir", value_parser = SecretParser(parse_given_variable))]
-    pub(super) variables: Vec<GivenVariable>,
+    #[command(flatten)]
+    pub(super) folder: FolderArgs,
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = TextOrJson::Text)]
     pub(super) output: TextOrJson,
@@ -70,7 +46,7 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 pub(super) async fn diff(args: &DiffArgs, context: &Context<'_>) -> Result<Verdict, Error> {
     let deadline = Deadline::after(TIMEOUT);
     let selection = Selection { apps: args.app.iter().cloned().collect(), path: None };
-    let mut report = match &args.dir {
+    let mut report = match &args.folder.dir {
         Some(dir) => at_engine(args, dir, &selection, deadline, context).await?,
         None => compare_by_agent(&args.server, &selection, None, deadline, context).await?,
     };
@@ -96,8 +72,8 @@ async fn at_engine(
     deadline: Deadline,
     context: &Context<'_>,
 ) -> Result<Report, Error> {
-    let host = host_of_engine(args.host.as_deref(), &args.host_labels, args.engine, &args.variables);
-    let Folder { applications, findings, undiscovered, .. } = render_folder(dir, &host, context)?;
+    let Folder { applications, findings, undiscovered, .. } =
+        render_folder(dir, &args.folder.host(), context)?;
     if undiscovered.is_empty() {
         selection.check(applications.iter().map(|app| app.spec.name.as_str()))?;
     }
@@ -109,12 +85,8 @@ async fn at_engine(
         let stack = stack.ok_or_else(|| "its manifests have errors".to_owned());
         Rendered { spec, stack }
     });
-    let host = docker_host(args.docker_host.as_deref(), context);
-    let engine = ObservedEngine {
-        host: &host,
-        state_dir: Path::new("/var/lib/driftless"),
-        runtime_dir: Path::new("/run/driftless"),
-    };
+    let FolderArgs { state_dir, runtime_dir, .. } = &args.folder;
+    let engine = ObservedEngine { host: &args.folder.docker(context), state_dir, runtime_dir };
     let mut report = compare_with_engine(engine, rendered.collect(), "git", deadline).await?;
     report.errors = undiscovered.iter().map(ToString::to_string).collect();
     Ok(report)

@@ -19,6 +19,7 @@ use super::{
         selection::Selection,
     },
 };
+use driftless_config::{RUNTIME_DIR, STATE_DIR};
 use driftless_model::AppName;
 use driftless_report::Report;
 
@@ -93,10 +94,10 @@ pub(super) struct DirectArgs {
     #[arg(long = "variable", value_name = "NAME=VALUE", requires = "docker", value_parser = SecretParser(parse_given_variable))]
     pub(super) variables: Vec<GivenVariable>,
     /// State directory of that host's agent, from which containers mount files.
-    #[arg(long, value_name = "FOLDER", requires = "docker", default_value = "/var/lib/driftless")]
+    #[arg(long, value_name = "FOLDER", requires = "docker", default_value = STATE_DIR)]
     pub(super) state_dir: PathBuf,
     /// Runtime directory of that host's agent, from which containers mount secrets.
-    #[arg(long, value_name = "FOLDER", requires = "docker", default_value = "/run/driftless")]
+    #[arg(long, value_name = "FOLDER", requires = "docker", default_value = RUNTIME_DIR)]
     pub(super) runtime_dir: PathBuf,
 }
 

@@ -7,18 +7,69 @@ use std::{
     sync::Arc,
 };
 
+use clap::Args;
+
 use super::{
     conflicts::conflicts,
     context::Context,
     error::{CommandError, Error as CliError},
-    hosts::{HostArgs, OfHost, discover_for_host, discover_unlisted},
+    hosts::{
+        EngineArg, GivenVariable, HostArgs, OfHost, discover_for_host, discover_unlisted, host_of_engine,
+        parse_given_variable, parse_name,
+    },
+    options::{SecretParser, parse_variable},
     sops_keys::decrypted,
 };
-use driftless_config::{ApplicationSettings, DockerHost, SETTINGS_FILE};
+use driftless_config::{ApplicationSettings, DockerHost, RUNTIME_DIR, SETTINGS_FILE, STATE_DIR};
 use driftless_files::{AppSpec, Files};
 use driftless_git::Directory;
 use driftless_manifest as manifest;
 use driftless_model::{AdmissionPolicy, AppName, Finding, HostIdentity, Location, Stack};
+
+/// Options to compare a folder with an engine, without an agent.
+#[derive(Debug, Args)]
+pub(super) struct FolderArgs {
+    /// Without an agent: read the manifests of this folder and observe Docker directly.
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["server", "token_file", "server_ca_file"])]
+    pub(super) dir: Option<PathBuf>,
+    /// Address of the Docker Engine, with --dir [default: `DOCKER_HOST`, or the local engine]
+    #[arg(long, value_name = "URL", requires = "dir")]
+    pub(super) docker_host: Option<String>,
+    /// The host of that engine, with --dir: its applications, variables and files are compared [default: the name of this machine]
+    #[arg(long, value_name = "NAME", requires = "dir", value_parser = parse_name)]
+    pub(super) host: Option<String>,
+    /// Label of that host, with --dir, as its agent's configuration has it. Can be repeated.
+    #[arg(long = "host-label", value_name = "NAME=VALUE", requires = "dir", value_parser = parse_variable)]
+    pub(super) host_labels: Vec<(String, String)>,
+    /// The engine that runs the applications, with --dir, if the agent's configuration has the key `engine` [default: as
+    /// in driftless.yaml, else docker]
+    #[arg(long, value_enum, value_name = "ENGINE", requires = "dir")]
+    pub(super) engine: Option<EngineArg>,
+    /// Variable of Compose files, with --dir, for variables that only the configuration of the host has (`variables`,
+    /// `valuesFrom`). It is for all applications, as one of `valuesFrom`: `variables` of driftless.yaml override it,
+    /// and it overrides `.env`. APP:NAME=VALUE is for one application, and overrides all others. Its value counts as a
+    /// secret. Can be repeated.
+    #[arg(long = "variable", value_name = "NAME=VALUE", requires = "dir", value_parser = SecretParser(parse_given_variable))]
+    pub(super) variables: Vec<GivenVariable>,
+    /// State directory of that host's agent, with --dir, from which containers mount files.
+    #[arg(long, value_name = "FOLDER", requires = "dir", default_value = STATE_DIR)]
+    pub(super) state_dir: PathBuf,
+    /// Runtime directory of that host's agent, with --dir, from which containers mount secrets.
+    #[arg(long, value_name = "FOLDER", requires = "dir", default_value = RUNTIME_DIR)]
+    pub(super) runtime_dir: PathBuf,
+}
+
+impl FolderArgs {
+    /// The host to render the folder for.
+    pub(super) fn host(&self) -> HostArgs {
+        host_of_engine(self.host.as_deref(), &self.host_labels, self.engine, &self.variables)
+    }
+
+    /// The engine to observe.
+    pub(super) fn docker(&self, context: &Context<'_>) -> DockerHost {
+        docker_host(self.docker_host.as_deref(), context)
+    }
+}
 
 /// Why a folder cannot be read, or why it does not hold exactly one application.
 #[derive(Debug, thiserror::Error)]
@@ -193,4 +244,36 @@ pub(super) fn docker_host(option: Option<&str>, context: &Context<'_>) -> Docker
 /// The name of the repository: that of its folder, as with a clone.
 pub(super) fn repository_name(root: &Path) -> String {
     root.file_name().map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, FromArgMatches as _};
+
+    use super::*;
+    use crate::cli::options::ServerArgs;
+
+    fn parsed(line: &str) -> Result<FolderArgs, clap::Error> {
+        let command = ServerArgs::augment_args(FolderArgs::augment_args(Command::new("diff")));
+        FolderArgs::from_arg_matches(&command.try_get_matches_from(line.split(' '))?)
+    }
+
+    #[test]
+    fn folder_is_compared_with_the_directories_of_the_agent() {
+        let directories = |args: FolderArgs| [args.state_dir, args.runtime_dir];
+        let usual = directories(parsed("diff --dir .").unwrap());
+        assert_eq!(usual, [STATE_DIR, RUNTIME_DIR].map(PathBuf::from));
+        let given = parsed("diff --dir . --state-dir /srv/two --runtime-dir /run/two").unwrap();
+        assert_eq!(directories(given), ["/srv/two", "/run/two"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn directories_of_the_agent_need_a_folder() {
+        // A running agent knows its own.
+        assert_eq!(parsed("diff").unwrap().dir, None);
+        for option in ["--state-dir", "--runtime-dir"] {
+            let error = parsed(&format!("diff {option} /srv/two")).unwrap_err();
+            assert!(error.to_string().contains("--dir <FOLDER>"), "{error}");
+        }
+    }
 }

@@ -23,7 +23,7 @@ use super::{
     yaml,
 };
 use driftless_agent as controller;
-use driftless_config::DockerHost;
+use driftless_config::{DockerHost, RUNTIME_DIR, STATE_DIR};
 use driftless_docker::{HostSnapshot, SnapshotContainer, host_snapshot};
 use driftless_files::AppSpec;
 use driftless_git::Directory;
@@ -351,7 +351,8 @@ async fn plan(app: &ImportedApp, dir: &Path, host: &DockerHost) -> Result<Vec<St
         let errors = rendered.findings.iter().filter(|finding| finding.is_error());
         return Err(errors.map(ToString::to_string).collect::<Vec<_>>().join("; "));
     };
-    let dry_run = Box::pin(controller::plan_stack(&spec, &stack, host)).await;
+    let (state_dir, runtime_dir) = (Path::new(STATE_DIR), Path::new(RUNTIME_DIR));
+    let dry_run = Box::pin(controller::plan_stack(&spec, &stack, host, state_dir, runtime_dir)).await;
     dry_run.map(|dry_run| dry_run.adoption).map_err(|error| driftless_model::error_chain(&error))
 }
 

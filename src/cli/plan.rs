@@ -15,10 +15,9 @@ use super::{
     context::{Context, Verdict},
     error::{CommandError, Error as CliError},
     findings::{counted, render_findings},
-    folder::{Folder, FolderApp, docker_host, render_folder},
-    hosts::{EngineArg, GivenVariable, host_of_engine, parse_given_variable, parse_name},
+    folder::{Folder, FolderApp, FolderArgs, render_folder},
     missing::Missing,
-    options::{SecretParser, ServerArgs, TextOrJson, parse_variable},
+    options::{ServerArgs, TextOrJson},
     output::{json, print},
     screen::{Colours, Paint, plain},
 };
@@ -34,28 +33,8 @@ use driftless_model::{AppName, Application, Finding};
 pub(super) struct PlanArgs {
     /// Only this application [default: all]
     pub(super) app: Option<String>,
-    /// Without an agent: read the manifests of this folder and observe Docker directly.
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["server", "token_file", "server_ca_file"])]
-    pub(super) dir: Option<PathBuf>,
-    /// Address of the Docker Engine, with --dir [default: `DOCKER_HOST`, or the local engine]
-    #[arg(long, value_name = "URL", requires = "dir")]
-    pub(super) docker_host: Option<String>,
-    /// The host of that engine, with --dir: its applications, variables and files are compared [default: the name of this machine]
-    #[arg(long, value_name = "NAME", requires = "dir", value_parser = parse_name)]
-    pub(super) host: Option<String>,
-    /// Label of that host, with --dir, as its agent's configuration has it. Can be repeated.
-    #[arg(long = "host-label", value_name = "NAME=VALUE", requires = "dir", value_parser = parse_variable)]
-    pub(super) host_labels: Vec<(String, String)>,
-    /// The engine that runs the applications, with --dir, if the agent's configuration has the key `engine` [default: as
-    /// in driftless.yaml, else docker]
-    #[arg(long, value_enum, value_name = "ENGINE", requires = "dir")]
-    pub(super) engine: Option<EngineArg>,
-    /// Variable of Compose files, with --dir, for variables that only the configuration of the host has (`variables`,
-    /// `valuesFrom`). It is for all applications, as one of `valuesFrom`: `variables` of driftless.yaml override it,
-    /// and it overrides `.env`. APP:NAME=VALUE is for one application, and overrides all others. Its value counts as a
-    /// secret. Can be repeated.
-    #[arg(long = "variable", value_name = "NAME=VALUE", requires = "dir", value_parser = SecretParser(parse_given_variable))]
-    pub(super) variables: Vec<GivenVariable>,
+    #[command(flatten)]
+    pub(super) folder: FolderArgs,
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = TextOrJson::Text)]
     pub(super) output: TextOrJson,
@@ -113,7 +92,7 @@ impl Plans {
 }
 
 pub(super) async fn plan(args: &PlanArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
-    let plans = match &args.dir {
+    let plans = match &args.folder.dir {
         Some(dir) => plan_folder(dir, args, context).await?,
         None => plan_by_agent(args, context).await?,
     };
@@ -153,12 +132,13 @@ async fn plan_by_agent(args: &PlanArgs, context: &Context<'_>) -> Result<Plans, 
 
 /// Plans the applications of a folder as an agent without a record would.
 async fn plan_folder(dir: &Path, args: &PlanArgs, context: &Context<'_>) -> Result<Plans, CliError> {
-    let host = host_of_engine(args.host.as_deref(), &args.host_labels, args.engine, &args.variables);
-    let Folder { applications, findings, undiscovered, .. } = render_folder(dir, &host, context)?;
+    let Folder { applications, findings, undiscovered, .. } =
+        render_folder(dir, &args.folder.host(), context)?;
     if !findings.is_empty() {
         context.screen.say(render_findings(&findings, context.screen.colours()).trim_end());
     }
-    let host = docker_host(args.docker_host.as_deref(), context);
+    let host = args.folder.docker(context);
+    let FolderArgs { state_dir, runtime_dir, .. } = &args.folder;
     let is_wanted = |name: &AppName| args.app.as_deref().is_none_or(|app| app == name.as_str());
     let mut results = BTreeMap::new();
     for FolderApp { spec, stack, hosts: _ } in
@@ -166,9 +146,10 @@ async fn plan_folder(dir: &Path, args: &PlanArgs, context: &Context<'_>) -> Resu
     {
         let stack = stack.ok_or_else(|| "its manifests have errors".to_owned());
         let result = match stack {
-            Ok(stack) => PlanResult::Plan(
-                Box::pin(controller::plan_stack(&spec, &stack, &host)).await.map_err(Error::Observe)?,
-            ),
+            Ok(stack) => {
+                let dry_run = Box::pin(controller::plan_stack(&spec, &stack, &host, state_dir, runtime_dir));
+                PlanResult::Plan(dry_run.await.map_err(Error::Observe)?)
+            }
             Err(error) => PlanResult::Failed { error },
         };
         results.insert(spec.name, result);

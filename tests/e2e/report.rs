@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Agent, Settings, Site, images};
+use crate::harness::{Agent, Settings, Site, git, images};
 
 fn compose() -> String {
     let image = images::server("1.0");
@@ -83,6 +83,36 @@ async fn fresh_deployment_has_no_drift() {
         let expected = format!("no drift: {}\n1 application, no drift\n", site.app);
         assert_eq!((code, out, error.as_str()), (0, expected, ""));
     }
+}
+
+/// An agent has directories of its own in these tests, as one with another `stateDir` has.
+#[tokio::test]
+async fn folder_is_compared_with_the_files_of_the_agent() {
+    let site = Site::new("report-folder");
+    let image = images::server("1.0");
+    site.repository.commit(&[(&site.path("motd"), "welcome\n")]);
+    let compose = format!(
+        "services: {{web: {{image: '{image}', configs: [motd]}}}}\nconfigs: {{motd: {{file: ./motd}}}}\n"
+    );
+    let agent = site.running(&compose).await;
+    let clone = tempfile::tempdir().unwrap();
+    let bare = site.repository.bare.display().to_string();
+    git(clone.path(), &["clone", "-q", &bare, "."]);
+    let folder = clone.path().display().to_string();
+    let docker =
+        site.settings.docker_host.clone().unwrap_or_else(|| "unix:///var/run/docker.sock".to_owned());
+    let (state, runtime) = (agent.state_dir().display().to_string(), agent.runtime.display().to_string());
+    let asked_about = |command: &str, more: &[&str]| {
+        let words = [command, "--dir", &folder, "--docker-host", &docker];
+        told(&mut agent.command(&[&words[..], more].concat()))
+    };
+    let directories = ["--state-dir", &state, "--runtime-dir", &runtime];
+    let (code, out, error) = asked_about("diff", &directories);
+    assert_eq!(code, 0, "{out}{error}");
+    let (code, out, error) = asked_about("plan", &directories);
+    assert!(code == 0 && out.contains("nothing to do"), "{code}: {out}{error}");
+    // With those of another agent the mounted file is a difference.
+    assert_eq!(asked_about("diff", &[]).0, 1);
 }
 
 #[tokio::test]

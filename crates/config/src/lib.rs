@@ -76,8 +76,8 @@ pub use policy::PolicyEntry;
 pub use schema::{schema, schema_of_repository};
 pub use secret::Secret;
 pub use settings::{
-    ApplicationSettings, Auth, CommitStatus, GithubApp, Metrics, Proxy, Reference, Registry, Repository,
-    Settings, StatusProvider, Verify, VerifyMode, Webhook, Webhooks, local_url,
+    ApplicationSettings, Auth, CommitStatus, GithubApp, Metrics, Proxy, RUNTIME_DIR, Reference, Registry,
+    Repository, STATE_DIR, Settings, StatusProvider, Verify, VerifyMode, Webhook, Webhooks, local_url,
 };
 pub use trusted_proxy::{Audit, TrustedProxy};
 pub use values_from::{ValueOrigin, ValueSource};

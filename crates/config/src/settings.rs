@@ -27,6 +27,12 @@ use crate::{
     values_from::ValueSource,
 };
 
+/// The state directory without a setting.
+pub const STATE_DIR: &str = "/var/lib/driftless";
+
+/// The runtime directory without a setting. It is on a memory file system.
+pub const RUNTIME_DIR: &str = "/run/driftless";
+
 /// Everything the agent needs to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -353,9 +359,9 @@ pub fn local_url(listen: SocketAddr, has_tls: bool) -> String {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            state_dir: PathBuf::from("/var/lib/driftless"),
+            state_dir: PathBuf::from(STATE_DIR),
             state_key_file: None,
-            runtime_dir: PathBuf::from("/run/driftless"),
+            runtime_dir: PathBuf::from(RUNTIME_DIR),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8484)),
             tls: None,
             socket: ApiSocket::default(),

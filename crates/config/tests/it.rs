@@ -4,8 +4,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use driftless_config::{Auth, Proxy, Reference, Secret, Settings, VerifyMode};
-use driftless_model::{AppName, Finding, VersionRange};
+use driftless_config::{Auth, Proxy, RUNTIME_DIR, Reference, STATE_DIR, Secret, Settings, VerifyMode};
+use driftless_model::{AdmissionPolicy, AppName, Finding, VersionRange};
 
 fn mistakes(text: &str) -> Vec<Finding> {
     Settings::parse("driftless.yaml", text).expect_err("a mistake is found")
@@ -48,6 +48,13 @@ fn one_url_is_enough() {
     assert_eq!(repository.name, "infra");
     assert_eq!(repository.poll, Duration::from_secs(60));
     assert!(repository.policy.self_heal && !repository.policy.prune && !repository.policy.suspended);
+}
+
+#[test]
+fn default_directories_of_the_agent_are_protected() {
+    for directory in [STATE_DIR, RUNTIME_DIR] {
+        assert!(AdmissionPolicy::PROTECTED.contains(&directory), "{directory}");
+    }
 }
 
 #[test]

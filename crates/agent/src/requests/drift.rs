@@ -8,7 +8,7 @@ use std::{
 
 use driftless_clock::Clock;
 use driftless_config::DockerHost;
-use driftless_docker::{Docker, Engine, EngineOptions, ObserveScope, RegistryLogins};
+use driftless_docker::{Docker, Engine, ObserveScope};
 use driftless_files::AppSpec;
 use driftless_git::CommitSource;
 use driftless_manifest as manifest;
@@ -24,6 +24,7 @@ use driftless_report::Context;
 use super::{
     given_values::{content_path, with_public_mounts},
     handler::RequestHandler,
+    without_agent::{connect_without_agent, nobody},
 };
 use crate::request::{Against, Inspection, RequestError};
 use crate::{
@@ -209,18 +210,7 @@ impl Inspector {
     /// If the address of the engine is invalid.
     pub fn connect(host: &DockerHost, state_dir: &Path, runtime_dir: &Path) -> Result<Self, Error> {
         let clock = Clock::System;
-        let engine = Engine::connect(EngineOptions {
-            remembered: None,
-            host: host.clone(),
-            // No agent has the empty id, so no object counts as the agent's own.
-            agent: AgentId(String::new()),
-            content_dir: state_dir.join("contents"),
-            secret_dir: runtime_dir.join("secrets"),
-            app_dir: state_dir.join("applications"),
-            registries: RegistryLogins::default(),
-            clock,
-        })
-        .map_err(Error::Docker)?;
+        let engine = connect_without_agent(host, state_dir, runtime_dir, clock)?;
         Ok(Self { engine, clock, mask: Mask::new(random_key()) })
     }
 
@@ -349,8 +339,8 @@ fn directories_note<'a>(mounts: impl Iterator<Item = &'a MountSource>) -> Option
     let options: Vec<String> = options.into_iter().collect();
     (!options.is_empty()).then(|| {
         format!(
-            "the agent of these containers has other directories, so the files that they mount are differences: compare with \
-             `driftless drift --docker … {}`",
+            "the agent of these containers has other directories, so the files that they mount are differences: compare \
+             again with `{}`",
             options.join(" ")
         )
     })
@@ -380,7 +370,7 @@ fn owner(observed: &Observed) -> AgentId {
     }
     let of_networks = observed.networks.values().find_map(|network| network.agent.as_ref());
     let most = count.into_iter().max_by_key(|(_, count)| *count).map(|(agent, _)| agent);
-    most.or(of_networks).cloned().unwrap_or_else(|| AgentId(String::new()))
+    most.or(of_networks).cloned().unwrap_or_else(nobody)
 }
 
 #[cfg(test)]
@@ -398,9 +388,6 @@ mod tests {
         ];
         assert_eq!(directories_note(mounts[..1].iter()), None);
         let note = directories_note(mounts.iter()).unwrap();
-        assert!(
-            note.ends_with("`driftless drift --docker … --runtime-dir /run/two --state-dir /srv/two`"),
-            "{note}"
-        );
+        assert!(note.ends_with("with `--runtime-dir /run/two --state-dir /srv/two`"), "{note}");
     }
 }

@@ -17,6 +17,7 @@ mod scale;
 mod settings;
 mod swarm;
 mod sync;
+mod without_agent;
 mod workload;
 
 use driftless_docker::Docker;

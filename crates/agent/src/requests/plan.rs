@@ -1,13 +1,13 @@
 //! The dry run: the planner's rounds over a copy of the live state, by a running agent or without one.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::Path};
 
 use driftless_clock::Clock;
 use driftless_config::DockerHost;
-use driftless_docker::{Docker, Engine, EngineOptions, ObserveScope, RegistryLogins};
+use driftless_docker::{Docker, ObserveScope};
 use driftless_files::AppSpec;
 use driftless_git::CommitSource;
-use driftless_model::{AgentId, Cause, EngineKind, Mask, Observed, Record, Stack, StackHashes};
+use driftless_model::{Cause, EngineKind, Mask, Observed, Record, Stack, StackHashes};
 use driftless_plan as plan;
 use driftless_plan::{Target, WaitReason};
 use driftless_store::ContentDir;
@@ -18,6 +18,7 @@ use super::{
     handler::{RequestHandler, not_in_git},
     swarm::adopt_services_in_dry_run,
     sync::end_pauses,
+    without_agent::{connect_without_agent, nobody},
 };
 use crate::{
     Error,
@@ -123,28 +124,21 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     }
 }
 
-/// Plans a rendered stack against an engine, as an agent without a record would. It changes nothing.
+/// Plans a rendered stack against an engine, as an agent without a record would. It changes nothing. `state_dir` and
+/// `runtime_dir` are the directories of the host's agent, whose files containers mount.
 ///
 /// # Errors
 ///
 /// If the engine does not answer.
-pub async fn plan_stack(spec: &AppSpec, stack: &Stack, host: &DockerHost) -> Result<DryRun, Error> {
-    // No agent has the empty id, so only new objects count as the agent's own. The containers of a real agent are
-    // shown as obstacles.
-    let nobody = AgentId(String::new());
-    let no_directory = PathBuf::from("/nonexistent");
+pub async fn plan_stack(
+    spec: &AppSpec,
+    stack: &Stack,
+    host: &DockerHost,
+    state_dir: &Path,
+    runtime_dir: &Path,
+) -> Result<DryRun, Error> {
     let clock = Clock::System;
-    let engine = Engine::connect(EngineOptions {
-        remembered: None,
-        host: host.clone(),
-        agent: nobody.clone(),
-        content_dir: no_directory.clone(),
-        secret_dir: no_directory.clone(),
-        app_dir: no_directory,
-        registries: RegistryLogins::default(),
-        clock,
-    })
-    .map_err(Error::Docker)?;
+    let engine = connect_without_agent(host, state_dir, runtime_dir, clock)?;
     let mut observed = engine.observe(&stack.app, &ObserveScope::of(stack)).await.map_err(Error::Docker)?;
     let public = with_public_mounts(spec, stack, &observed);
     let stack = public.as_ref().unwrap_or(stack);
@@ -152,7 +146,8 @@ pub async fn plan_stack(spec: &AppSpec, stack: &Stack, host: &DockerHost) -> Res
     let completed = swarm::completed_stack(stack, &observed, &mut record, clock.now());
     let stack = completed.as_deref().unwrap_or(stack);
     // If an agent runs this application, its next steps are planned.
-    let agent = observed.instances.values().map(|instance| instance.agent.clone()).next().unwrap_or(nobody);
+    let agent =
+        observed.instances.values().map(|instance| instance.agent.clone()).next().unwrap_or_else(nobody);
     let images = BTreeMap::new();
     let mask = Mask::new(random_key()).with_stacks([stack]);
     let hashes = &StackHashes::of(stack);

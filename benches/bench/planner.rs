@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use driftless_files::{AppSpec, MemoryFiles};
 use driftless_manifest as manifest;
-use driftless_model::{AgentId, AppName, Format, Mask, Policy, Record, Stack, StackHashes, Timestamp};
+use driftless_model::{AgentId, Mask, Policy, Record, Stack, StackHashes, Timestamp};
 use driftless_plan as plan;
 use driftless_plan::{StepOutcome, Target, World};
 use tokio::time::Instant;
@@ -147,20 +147,8 @@ pub fn settle(target: &Target<'_>) -> (World, Record) {
 }
 
 pub fn spec(number: usize) -> AppSpec {
-    AppSpec {
-        name: AppName(format!("app{number}")),
-        path: format!("app{number}"),
-        format: Format::Compose,
-        files: vec![format!("app{number}/compose.yaml")],
-        variables: BTreeMap::new(),
-        host_values: Vec::new(),
-        host_files: Vec::new(),
-        profiles: Vec::new(),
-        env_files: Vec::new(),
-        engine: driftless_model::EngineKind::Docker,
-        has_listed_files: false,
-        findings: Vec::new(),
-    }
+    let file = format!("app{number}/compose.yaml");
+    AppSpec { has_listed_files: false, ..AppSpec::compose(&format!("app{number}"), &[&file]) }
 }
 
 fn files(applications: usize) -> MemoryFiles {

@@ -11,7 +11,6 @@ use std::{
 
 use driftless_files::{AppSpec, MemoryFiles};
 use driftless_manifest as manifest;
-use driftless_model::Format;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -170,18 +169,8 @@ impl Collection {
 
 fn spec(file: &str) -> AppSpec {
     AppSpec {
-        name: "proj".into(),
-        path: file.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned(),
-        format: Format::Compose,
-        files: vec![file.to_owned()],
         variables: BTreeMap::from([("COMPOSE_PROJECT_NAME".to_owned(), "proj".to_owned())]),
-        host_values: Vec::new(),
-        host_files: Vec::new(),
-        profiles: Vec::new(),
-        env_files: Vec::new(),
-        engine: driftless_model::EngineKind::Docker,
-        has_listed_files: true,
-        findings: Vec::new(),
+        ..AppSpec::compose("proj", &[file])
     }
 }
 

@@ -11,24 +11,12 @@ use driftless_files::{AppSpec, MemoryFiles, Rendered};
 use driftless_manifest::{
     convert::Converted, convert::SecretValues, convert::to_compose, convert::to_kubernetes, render,
 };
-use driftless_model::{AppName, Finding, Format, MountOptions, MountSource, RestartPolicy, Stack, Workload};
+use driftless_model::{Finding, Format, MountOptions, MountSource, RestartPolicy, Stack, Workload};
 use serde_json::{Value, json};
 
 fn rendered(format: Format, text: &str, variables: &[(&str, &str)]) -> Rendered {
-    let spec = AppSpec {
-        host_values: Vec::new(),
-        host_files: Vec::new(),
-        name: AppName::from("shop"),
-        path: String::new(),
-        format,
-        files: vec!["app.yaml".to_owned()],
-        variables: variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
-        profiles: Vec::new(),
-        env_files: Vec::new(),
-        engine: driftless_model::EngineKind::Docker,
-        has_listed_files: true,
-        findings: Vec::new(),
-    };
+    let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let spec = AppSpec { format, variables, ..AppSpec::compose("shop", &["app.yaml"]) };
     render(&MemoryFiles::new([("app.yaml", text)]), &spec)
 }
 

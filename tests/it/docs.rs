@@ -11,7 +11,7 @@ use driftless::cli::Invocation;
 use driftless_config::Settings;
 use driftless_files::{AppSpec, MemoryFiles, Rendered};
 use driftless_manifest::{compose_keys, kubernetes_fields, kustomization_keys, render};
-use driftless_model::{AppName, ConditionType, Finding, Format, Severity};
+use driftless_model::{ConditionType, Finding, Format, Severity};
 
 const README: &str = include_str!("../../README.md");
 const COMPOSE: &str = include_str!("../../docs/compose.md");
@@ -330,20 +330,7 @@ fn render_text(format: Format, text: &str) -> Rendered {
         let text = if path.ends_with(".json") { "{}" } else { "A=b" };
         files.0.insert(path.to_owned(), text.as_bytes().into());
     }
-    let spec = AppSpec {
-        host_values: Vec::new(),
-        host_files: Vec::new(),
-        name: AppName::from("shop"),
-        path: String::new(),
-        format,
-        files: vec!["app.yaml".to_owned()],
-        variables: BTreeMap::new(),
-        profiles: Vec::new(),
-        env_files: Vec::new(),
-        engine: driftless_model::EngineKind::Docker,
-        has_listed_files: false,
-        findings: Vec::new(),
-    };
+    let spec = AppSpec { format, has_listed_files: false, ..AppSpec::compose("shop", &["app.yaml"]) };
     render(&files, &spec)
 }
 

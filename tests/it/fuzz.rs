@@ -286,18 +286,10 @@ fn mutated(random: &mut Random, seeds: &[Vec<u8>], words: &[&str]) -> Vec<u8> {
 
 fn spec(files: &[&str]) -> AppSpec {
     AppSpec {
-        host_values: Vec::new(),
-        host_files: Vec::new(),
-        name: "fuzz".into(),
         path: String::new(),
-        format: Format::Compose,
-        files: files.iter().map(|it| (*it).to_owned()).collect(),
         variables: [("A".to_owned(), "value".to_owned())].into(),
         profiles: vec!["*".to_owned()],
-        env_files: Vec::new(),
-        engine: driftless_model::EngineKind::Docker,
-        has_listed_files: true,
-        findings: Vec::new(),
+        ..AppSpec::compose("fuzz", files)
     }
 }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
 
 use driftless_files::{AppSpec, MemoryFiles};
 use driftless_manifest::render;
-use driftless_model::{AppName, Format, SpecHash, Stack, StackHash};
+use driftless_model::{Format, SpecHash, Stack, StackHash};
 
 const EVERY_KIND: &str = "
 apiVersion: apps/v1
@@ -98,20 +98,8 @@ fn collect(folder: &Path, prefix: &str, files: &mut MemoryFiles) {
 }
 
 fn manifests(files: &MemoryFiles, format: Format, name: &str, file: &str) -> Option<Stack> {
-    let spec = AppSpec {
-        host_values: Vec::new(),
-        host_files: Vec::new(),
-        name: AppName::from("shop"),
-        path: name.to_owned(),
-        format,
-        files: vec![file.to_owned()],
-        variables: Default::default(),
-        profiles: Vec::new(),
-        env_files: Vec::new(),
-        engine: driftless_model::EngineKind::Docker,
-        has_listed_files: false,
-        findings: Vec::new(),
-    };
+    let listed = AppSpec::compose("shop", &[file]);
+    let spec = AppSpec { path: name.to_owned(), format, has_listed_files: false, ..listed };
     render(files, &spec).stack
 }
 

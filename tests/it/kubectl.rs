@@ -742,20 +742,7 @@ kind: PersistentVolumeClaim
 metadata: {name: files, namespace: prod}
 spec: {accessModes: [ReadWriteOnce]}
 ";
-    let spec = AppSpec {
-        host_values: Vec::new(),
-        host_files: Vec::new(),
-        name: "orders".into(),
-        path: String::new(),
-        format: Format::Kubernetes,
-        files: vec!["all.yaml".to_owned()],
-        variables: BTreeMap::new(),
-        profiles: Vec::new(),
-        env_files: Vec::new(),
-        engine: driftless_model::EngineKind::Docker,
-        has_listed_files: false,
-        findings: Vec::new(),
-    };
+    let spec = AppSpec::kubernetes("orders", &["all.yaml"]);
     let stack = kubernetes::render(&MemoryFiles::new([("all.yaml", manifests)]), &spec).stack.unwrap();
     let inventory = serde_json::to_string_pretty(&stack.inventory).unwrap();
     assert!(!inventory.contains("hunter2") && !inventory.contains("fast"), "{inventory}");

@@ -12,7 +12,6 @@ use std::{
 
 use driftless_files::{AppSpec, MemoryFiles, Rendered};
 use driftless_kubernetes as kubernetes;
-use driftless_model::{AppName, Format};
 use driftless_yaml as yaml;
 
 /// Kinds that run something.
@@ -39,20 +38,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 fn render(text: &str) -> Rendered {
-    let spec = AppSpec {
-        host_values: Vec::new(),
-        host_files: Vec::new(),
-        name: AppName::from("shop"),
-        path: String::new(),
-        format: Format::Kubernetes,
-        files: vec!["a.yaml".to_owned()],
-        variables: BTreeMap::new(),
-        profiles: Vec::new(),
-        env_files: Vec::new(),
-        engine: driftless_model::EngineKind::Docker,
-        has_listed_files: true,
-        findings: Vec::new(),
-    };
+    let spec = AppSpec::kubernetes("shop", &["a.yaml"]);
     kubernetes::render(&MemoryFiles::new([("a.yaml", text)]), &spec)
 }
 

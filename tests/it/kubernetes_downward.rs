@@ -4,23 +4,10 @@ use std::collections::BTreeMap;
 
 use driftless_files::{AppSpec, MemoryFiles, Rendered};
 use driftless_kubernetes as kubernetes;
-use driftless_model::{AppName, Container, Downward, Format, HELPER_IMAGE, Stack, downward};
+use driftless_model::{Container, Downward, HELPER_IMAGE, Stack, downward};
 
 fn render(text: &str) -> Rendered {
-    let spec = AppSpec {
-        host_values: Vec::new(),
-        host_files: Vec::new(),
-        name: AppName::from("shop"),
-        path: "shop".to_owned(),
-        format: Format::Kubernetes,
-        files: vec!["a.yaml".to_owned()],
-        variables: BTreeMap::new(),
-        profiles: Vec::new(),
-        env_files: Vec::new(),
-        engine: driftless_model::EngineKind::Docker,
-        has_listed_files: false,
-        findings: Vec::new(),
-    };
+    let spec = AppSpec::kubernetes("shop", &["a.yaml"]);
     kubernetes::render(&MemoryFiles::new([("a.yaml", text)]), &spec)
 }
 

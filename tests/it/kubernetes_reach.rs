@@ -1,26 +1,12 @@
 //! Kubernetes: who is reached by which name and which port of the host, where the manifest leaves it open.
 
-use std::collections::BTreeMap;
-
 use driftless_files::{AppSpec, MemoryFiles, Rendered};
 use driftless_kubernetes as kubernetes;
-use driftless_model::{AppName, Facts, Format, NetworkMode, PortRange, Stack};
+use driftless_model::{Facts, NetworkMode, PortRange, Stack};
 
 fn render(app: &str, files: &[(&str, &str)]) -> Rendered {
-    let spec = AppSpec {
-        host_values: Vec::new(),
-        host_files: Vec::new(),
-        name: AppName::from(app),
-        path: app.to_owned(),
-        format: Format::Kubernetes,
-        files: files.iter().map(|(path, _)| (*path).to_owned()).collect(),
-        variables: BTreeMap::new(),
-        profiles: Vec::new(),
-        env_files: Vec::new(),
-        engine: driftless_model::EngineKind::Docker,
-        has_listed_files: false,
-        findings: Vec::new(),
-    };
+    let paths: Vec<&str> = files.iter().map(|(path, _)| *path).collect();
+    let spec = AppSpec::kubernetes(app, &paths);
     kubernetes::render(&MemoryFiles::new(files.iter().copied()), &spec)
 }
 

@@ -13,7 +13,7 @@ use std::{
 use driftless_files::{AppSpec, Files, MemoryFiles, Recorder, Rendered};
 use driftless_kubernetes as kubernetes;
 use driftless_manifest::{discover, render};
-use driftless_model::{Finding, Format, Mask};
+use driftless_model::{Finding, Mask};
 use serde_json::{Value, json};
 
 const FOLDER: &str = "tests/it/kustomize";
@@ -38,20 +38,7 @@ fn projects() -> MemoryFiles {
 }
 
 fn spec(kustomization: &str) -> AppSpec {
-    AppSpec {
-        host_values: Vec::new(),
-        host_files: Vec::new(),
-        name: "shop".into(),
-        path: kustomization.rsplit_once('/').map_or("", |it| it.0).to_owned(),
-        format: Format::Kubernetes,
-        files: vec![kustomization.to_owned()],
-        variables: BTreeMap::new(),
-        profiles: Vec::new(),
-        env_files: Vec::new(),
-        engine: driftless_model::EngineKind::Docker,
-        has_listed_files: false,
-        findings: Vec::new(),
-    }
+    AppSpec::kubernetes("shop", &[kustomization])
 }
 
 fn lines(findings: &[Finding]) -> Vec<String> {

@@ -37,20 +37,7 @@ pub(crate) fn commit(id: char, subject: &str) -> CommitInfo {
 
 /// The manifests of the application `shop`, which are in `path`.
 pub(crate) fn manifests(path: &str, files: &[&str]) -> AppSpec {
-    AppSpec {
-        host_values: Vec::new(),
-        host_files: Vec::new(),
-        name: AppName::from("shop"),
-        path: path.to_owned(),
-        format: Format::Kubernetes,
-        files: files.iter().map(|it| (*it).to_owned()).collect(),
-        variables: BTreeMap::new(),
-        profiles: Vec::new(),
-        env_files: Vec::new(),
-        engine: driftless_model::EngineKind::Docker,
-        has_listed_files: false,
-        findings: Vec::new(),
-    }
+    AppSpec { path: path.to_owned(), has_listed_files: false, ..AppSpec::kubernetes("shop", files) }
 }
 
 /// The condition of an application that left Git.

@@ -186,7 +186,7 @@ fn advise(error: CallError, image: &str, has_login: bool) -> CallError {
     CallError::Status { code, message }
 }
 
-/// What to do about the login, if a message is about that or may be.
+/// Advice about the login, if a message is about that or may be.
 fn login_advice(message: &str, host: &str, has_login: bool) -> Option<String> {
     // The engine says this of files of its host.
     let message = message.to_lowercase().replace("permission denied", "");

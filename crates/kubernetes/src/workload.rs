@@ -11,8 +11,8 @@ use super::{
     ports::{HostPort, NamedPorts},
 };
 use driftless_model::{
-    Attachment, DEFAULT_PROGRESS_DEADLINE, FailureRule, Location, ManifestNames, NetworkMode, Strategy,
-    SwarmService, Update, Workload, WorkloadKind, WorkloadName,
+    Attachment, DEFAULT_PROGRESS_DEADLINE, DEFAULT_REVISION_HISTORY, FailureRule, Location, ManifestNames,
+    NetworkMode, Strategy, SwarmService, Update, Workload, WorkloadKind, WorkloadName,
 };
 
 /// A workload as it was read.
@@ -55,7 +55,7 @@ impl ReadWorkload {
             strategy: Strategy::RollingUpdate { max_surge: 1, max_unavailable: 0 },
             min_ready: Duration::ZERO,
             progress_deadline: DEFAULT_PROGRESS_DEADLINE,
-            revision_history_limit: 10,
+            revision_history_limit: DEFAULT_REVISION_HISTORY,
             paused: false,
             after: Vec::new(),
             probes: pod.probes,

@@ -243,6 +243,6 @@ pub use version_range::VersionRange;
 pub use webhook::{Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookSecret, HookStatus, Missed};
 pub use wildcard::{matches_star, matches_star_and_question};
 pub use workload::{
-    Condition, DEFAULT_PROGRESS_DEADLINE, Dependency, MOST_REPLICAS, ManifestNames, RollbackSettings,
-    Strategy, Subject, Workload, WorkloadKind,
+    Condition, DEFAULT_PROGRESS_DEADLINE, DEFAULT_REVISION_HISTORY, Dependency, MOST_REPLICAS, ManifestNames,
+    RollbackSettings, Strategy, Subject, Workload, WorkloadKind,
 };

@@ -72,6 +72,27 @@ pub struct PortPlace {
 }
 
 impl Stack {
+    /// An application without workloads. `project` is the prefix of its names in Docker.
+    pub fn new(app: AppName, format: Format, project: &str) -> Self {
+        Self {
+            app,
+            format,
+            project: project.to_owned(),
+            workloads: BTreeMap::new(),
+            networks: BTreeMap::new(),
+            volumes: BTreeMap::new(),
+            app_files: BTreeMap::new(),
+            manifests: Vec::new(),
+            secret_values: BTreeSet::new(),
+            encrypted: EncryptedTexts::default(),
+            inventory: Inventory::default(),
+            swarm: BTreeMap::new(),
+            given: None,
+            port_places: BTreeMap::new(),
+            project_place: None,
+        }
+    }
+
     /// All workloads with their names, in the order of their names.
     pub fn subjects(&self) -> impl Iterator<Item = Subject<'_>> {
         self.workloads.iter().map(|(name, workload)| Subject { name, workload })

@@ -15,6 +15,42 @@ use super::{
 use crate::defaults::is_default;
 
 impl Workload {
+    /// One instance, replaced start first, whose container runs on and is checked by no probe of the agent.
+    pub fn new(origin: Location, container: Container) -> Self {
+        Self {
+            origin,
+            replicas: 1,
+            container,
+            parts: Vec::new(),
+            container_name: None,
+            strategy: Strategy::RollingUpdate { max_surge: 1, max_unavailable: 0 },
+            min_ready: Duration::ZERO,
+            progress_deadline: DEFAULT_PROGRESS_DEADLINE,
+            revision_history_limit: DEFAULT_REVISION_HISTORY,
+            paused: false,
+            after: Vec::new(),
+            probes: Probes::default(),
+            pull: PullPolicy::IfNotPresent,
+            mounted_pulls: BTreeMap::new(),
+            pull_secrets: BTreeSet::new(),
+            in_place: BTreeMap::new(),
+            build: None,
+            secret_env: BTreeSet::new(),
+            completion: Completion::Never,
+            kind: WorkloadKind::Replicas,
+            update: Update::Rolling,
+            manifest: ManifestNames::default(),
+            architecture: None,
+            wave: 0,
+            failure: FailureRule::default(),
+            rollback: None,
+            image_update: None,
+            ignore_differences: BTreeSet::new(),
+            canary: Vec::new(),
+            scaled_from: None,
+        }
+    }
+
     /// The place of a pod in its StatefulSet.
     pub fn member(&self) -> Option<&Member> {
         match &self.kind {
@@ -122,6 +158,9 @@ pub const MOST_REPLICAS: u32 = 1000;
 
 /// The progress deadline of a workload whose manifest names none: that of a Deployment.
 pub const DEFAULT_PROGRESS_DEADLINE: Duration = Duration::from_mins(10);
+
+/// Number of old revisions of a workload whose manifest names none: that of a Deployment.
+pub const DEFAULT_REVISION_HISTORY: u32 = 10;
 
 /// A named set of equal replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

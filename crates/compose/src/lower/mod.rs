@@ -8,9 +8,9 @@ use std::{
 
 use driftless_files::{AppSpec, Files};
 use driftless_model::{
-    Build, Completion, Container, Contents, DEFAULT_PROGRESS_DEADLINE, Dependency, EngineKind, Finding,
-    Format, Inventory, MOST_REPLICAS, NetworkMode, Probes, PullPolicy, Resources, RestartPolicy,
-    RollbackSettings, Stack, Strategy, Update, Workload, WorkloadKind, WorkloadName,
+    Build, Completion, Container, Contents, DEFAULT_PROGRESS_DEADLINE, DEFAULT_REVISION_HISTORY, Dependency,
+    EngineKind, Finding, Format, Inventory, MOST_REPLICAS, NetworkMode, Probes, PullPolicy, Resources,
+    RestartPolicy, RollbackSettings, Stack, Strategy, Update, Workload, WorkloadKind, WorkloadName,
 };
 
 mod build;
@@ -36,9 +36,6 @@ use crate::{
     read::types::{DependsOn, Deploy, DeployRestart, Order, Sections, Service, UpdateConfig},
     spec::value::Placed,
 };
-
-/// The default of a Deployment.
-const REVISION_HISTORY: u32 = 10;
 
 /// Lowers a project. The stack is complete only if no finding is an error.
 pub(crate) fn lower(
@@ -205,7 +202,7 @@ impl Lowering<'_> {
             strategy: strategy(update.as_ref(), replicas),
             min_ready,
             progress_deadline: DEFAULT_PROGRESS_DEADLINE.max(min_ready.saturating_mul(2)),
-            revision_history_limit: REVISION_HISTORY,
+            revision_history_limit: DEFAULT_REVISION_HISTORY,
             paused: false,
             after,
             probes: Probes::default(),

@@ -7,13 +7,12 @@ use std::{
 };
 
 use driftless_model::{
-    Completion, Container, DEFAULT_PROGRESS_DEADLINE, FailureRule, Finding, Forward, ForwardLimits, Forwards,
-    HANDOVER_TIME, ManifestNames, Network, NetworkMode, Port, Probes, Protocol, PullPolicy, Strategy, Update,
-    Workload, WorkloadKind, WorkloadName, proxy_containers, worker_dependency, worker_of,
+    Container, Finding, Forward, ForwardLimits, Forwards, HANDOVER_TIME, Network, NetworkMode, Port,
+    Protocol, Workload, WorkloadName, proxy_containers, worker_dependency, worker_of,
 };
 
 use crate::{
-    lower::{REVISION_HISTORY, context::Lowering},
+    lower::context::Lowering,
     read::types::{Order, ProxySetting, Service},
 };
 
@@ -228,47 +227,11 @@ fn proxy(
         ports,
         ..owner
     };
-    let owner = helper(workload, owner);
+    let owner = Workload::new(workload.origin.clone(), owner);
     let worker = Workload {
         min_ready: HANDOVER_TIME,
         after: vec![worker_dependency(proxy_name(name).as_str())],
-        ..helper(workload, worker)
+        ..Workload::new(workload.origin.clone(), worker)
     };
     [owner, worker]
-}
-
-/// A workload with one container, for the ports of another workload.
-fn helper(of: &Workload, container: Container) -> Workload {
-    Workload {
-        origin: of.origin.clone(),
-        replicas: 1,
-        container,
-        parts: Vec::new(),
-        container_name: None,
-        strategy: Strategy::RollingUpdate { max_surge: 1, max_unavailable: 0 },
-        min_ready: std::time::Duration::ZERO,
-        progress_deadline: DEFAULT_PROGRESS_DEADLINE,
-        revision_history_limit: REVISION_HISTORY,
-        paused: false,
-        after: Vec::new(),
-        probes: Probes::default(),
-        pull: PullPolicy::IfNotPresent,
-        mounted_pulls: BTreeMap::new(),
-        pull_secrets: BTreeSet::new(),
-        in_place: BTreeMap::new(),
-        build: None,
-        secret_env: BTreeSet::new(),
-        completion: Completion::Never,
-        kind: WorkloadKind::Replicas,
-        update: Update::Rolling,
-        manifest: ManifestNames::default(),
-        architecture: None,
-        wave: 0,
-        failure: FailureRule::default(),
-        rollback: None,
-        image_update: None,
-        ignore_differences: BTreeSet::new(),
-        canary: Vec::new(),
-        scaled_from: None,
-    }
 }

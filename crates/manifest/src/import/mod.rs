@@ -6,9 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
-    AppName, Completion, Container, Contents, EncryptedTexts, FailureRule, Finding, Format, InstanceId,
-    Inventory, Location, ManifestNames, MountSource, Namespace, NetworkMode, Peer, Probes, PullPolicy,
-    RestartPolicy, Stack, Strategy, Update, Workload, WorkloadKind, WorkloadName,
+    AppName, Completion, Container, Contents, Finding, Format, InstanceId, Location, MountSource, Namespace,
+    NetworkMode, Peer, RestartPolicy, Stack, Strategy, Workload, WorkloadName,
 };
 use serde_json::{Map, Value, json};
 
@@ -103,23 +102,7 @@ impl<'a> App<'a> {
                 workloads.insert(name.clone(), self.workload(&name, first, others, &known));
             }
         }
-        let mut stack = Stack {
-            app: self.name.clone(),
-            format: Format::Compose,
-            project: self.project.to_owned(),
-            workloads,
-            networks: BTreeMap::new(),
-            volumes: BTreeMap::new(),
-            app_files: BTreeMap::new(),
-            manifests: Vec::new(),
-            secret_values: BTreeSet::new(),
-            encrypted: EncryptedTexts::default(),
-            inventory: Inventory::default(),
-            swarm: BTreeMap::new(),
-            given: None,
-            port_places: BTreeMap::new(),
-            project_place: None,
-        };
+        let mut stack = Stack { workloads, ..Stack::new(self.name.clone(), Format::Compose, self.project) };
         // Compose gives a project a name of lower case.
         if AppName::normalise(self.project).is_none_or(|name| name.as_str() != self.project) {
             stack.project = self.name.to_string();
@@ -194,36 +177,12 @@ impl<'a> App<'a> {
             RestartPolicy::No | RestartPolicy::OnFailure { .. } => Completion::OnSuccess,
         };
         Workload {
-            origin: self.location(),
             replicas,
-            container,
-            parts: Vec::new(),
             container_name: (!is_named_by_compose && replicas == 1).then(|| first.name.clone()),
             strategy: Strategy::RollingUpdate { max_surge: 0, max_unavailable: 1 },
-            min_ready: std::time::Duration::ZERO,
-            progress_deadline: std::time::Duration::from_mins(10),
-            revision_history_limit: 0,
-            paused: false,
             after,
-            probes: Probes::default(),
-            pull: PullPolicy::IfNotPresent,
-            mounted_pulls: BTreeMap::new(),
-            pull_secrets: BTreeSet::new(),
-            in_place: BTreeMap::new(),
-            build: None,
-            secret_env: BTreeSet::new(),
             completion,
-            kind: WorkloadKind::Replicas,
-            update: Update::Rolling,
-            manifest: ManifestNames::default(),
-            architecture: None,
-            wave: 0,
-            failure: FailureRule::default(),
-            rollback: None,
-            canary: Vec::new(),
-            image_update: None,
-            ignore_differences: BTreeSet::new(),
-            scaled_from: None,
+            ..Workload::new(self.location(), container)
         }
     }
 

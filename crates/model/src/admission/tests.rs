@@ -1,63 +1,19 @@
 //! Tests of the rules, one case for each way around them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::{
-    AdmissionPolicy, Build, Completion, Container, DeviceRequest, EncryptedTexts, FailureRule, Format, Hook,
-    HostSettings, ImageRef, Inventory, Location, ManifestNames, Mount, MountSource, Network, NetworkMode,
-    Port, PortRange, PortRule, Probes, Protocol, PullPolicy, Stack, Strategy, SwarmFile, SwarmService, Trust,
-    Update, Volume, Workload, WorkloadKind, foreign_objects,
+    AdmissionPolicy, Build, Container, DeviceRequest, Format, Hook, HostSettings, ImageRef, Location, Mount,
+    MountSource, Network, NetworkMode, Port, PortRange, PortRule, Protocol, Stack, SwarmFile, SwarmService,
+    Trust, Volume, Workload, foreign_objects,
 };
 
 fn stack_of(app: &str, container: Container, build: Option<Build>) -> Stack {
-    let workload = Workload {
-        origin: Location::new("compose.yaml", 2, 3),
-        replicas: 1,
-        container,
-        parts: Vec::new(),
-        container_name: None,
-        strategy: Strategy::Recreate,
-        min_ready: std::time::Duration::ZERO,
-        progress_deadline: std::time::Duration::from_mins(10),
-        revision_history_limit: 10,
-        paused: false,
-        after: Vec::new(),
-        probes: Probes::default(),
-        pull: PullPolicy::IfNotPresent,
-        mounted_pulls: BTreeMap::new(),
-        pull_secrets: BTreeSet::new(),
-        in_place: BTreeMap::new(),
-        build,
-        secret_env: BTreeSet::new(),
-        completion: Completion::Never,
-        kind: WorkloadKind::Replicas,
-        update: Update::default(),
-        manifest: ManifestNames::default(),
-        architecture: None,
-        wave: 0,
-        failure: FailureRule::default(),
-        rollback: None,
-        image_update: None,
-        ignore_differences: BTreeSet::new(),
-        canary: Vec::new(),
-        scaled_from: None,
-    };
+    let workload = Workload { build, ..Workload::new(Location::new("compose.yaml", 2, 3), container) };
     Stack {
-        app: app.into(),
-        format: Format::Compose,
-        project: app.to_owned(),
         workloads: [("web".into(), workload)].into(),
-        networks: BTreeMap::new(),
-        volumes: BTreeMap::new(),
-        app_files: BTreeMap::new(),
         manifests: vec!["compose.yaml".to_owned()],
-        secret_values: BTreeSet::new(),
-        encrypted: EncryptedTexts::default(),
-        inventory: Inventory::default(),
-        swarm: BTreeMap::new(),
-        given: None,
-        port_places: BTreeMap::new(),
-        project_place: None,
+        ..Stack::new(app.into(), Format::Compose, app)
     }
 }
 

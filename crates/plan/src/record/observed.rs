@@ -92,7 +92,7 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
     jobs::note(record, target, observed, now);
     hooks::note(record);
     let wanted: BTreeSet<&WorkloadName> = target.stack.workloads.keys().collect();
-    // What Git does not have any more may have to stay, and its end counts until it is removed.
+    // Containers that Git has dropped may have to stay, and their ends count until they are removed.
     let is_known = |it: &InstanceId| wanted.contains(&it.workload.whole()) || slots.contains(&it.to_string());
     record.crashes.retain(|it, _| is_known(it));
     let is_replaced = |id: &InstanceId, end: &UnknownEnd| {

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use driftless_model::{
     AgentId, AppName, Attachment, Claims, Container, ContainerId, Format, Health, Healthcheck, HeldPort,
     IgnoredDifferences, IgnoredField, Image, Instance, InstanceId, LiveSettings, Location, Mask, Mount,
-    MountSource, NetworkMode, Observed, Policy, Port, PortRange, Protocol, PullPolicy, Readiness, Record,
-    Resources, RestartPolicy, SpecHash, Stack, StackHashes, State, Strategy, Timestamp, Workload,
+    MountSource, NetworkMode, Observed, Policy, Port, PortRange, Protocol, Readiness, Record, Resources,
+    RestartPolicy, SpecHash, Stack, StackHashes, State, Strategy, Timestamp, Workload,
 };
 use driftless_plan::{
     Action, Cause, ContainerRef, FieldDifference, Step, Target, Wait, WaitObject, canonical_yaml,
@@ -515,55 +515,10 @@ fn unified_diff_has_three_lines_of_context() {
 }
 
 fn stack() -> Stack {
-    let workload = Workload {
-        origin: Location::file("compose.yaml"),
-        replicas: 1,
-        container: desired(),
-        parts: Vec::new(),
-        container_name: None,
-        strategy: Strategy::Recreate,
-        min_ready: Duration::ZERO,
-        progress_deadline: Duration::from_secs(600),
-        revision_history_limit: 10,
-        paused: false,
-        after: Vec::new(),
-        probes: Default::default(),
-        pull: PullPolicy::IfNotPresent,
-        mounted_pulls: BTreeMap::new(),
-        pull_secrets: std::collections::BTreeSet::new(),
-        in_place: BTreeMap::new(),
-        build: None,
-        secret_env: std::collections::BTreeSet::new(),
-        completion: driftless_model::Completion::Never,
-        kind: Default::default(),
-        update: Default::default(),
-        architecture: None,
-        wave: 0,
-        failure: Default::default(),
-        rollback: None,
-        image_update: None,
-        ignore_differences: Default::default(),
-        canary: Vec::new(),
-        scaled_from: None,
-        manifest: Default::default(),
-    };
-    Stack {
-        app: "shop".into(),
-        format: Format::Compose,
-        project: "shop".to_owned(),
-        workloads: BTreeMap::from([("web".into(), workload)]),
-        networks: BTreeMap::new(),
-        volumes: BTreeMap::new(),
-        app_files: BTreeMap::new(),
-        manifests: Vec::new(),
-        inventory: Default::default(),
-        secret_values: Default::default(),
-        encrypted: Default::default(),
-        swarm: BTreeMap::new(),
-        given: None,
-        port_places: BTreeMap::new(),
-        project_place: None,
-    }
+    let workload =
+        Workload { strategy: Strategy::Recreate, ..Workload::new(Location::file("compose.yaml"), desired()) };
+    let workloads = BTreeMap::from([("web".into(), workload)]);
+    Stack { workloads, ..Stack::new("shop".into(), Format::Compose, "shop") }
 }
 
 fn observed(config: Container) -> Observed {

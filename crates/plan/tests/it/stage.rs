@@ -8,10 +8,9 @@ use std::{
 
 use driftless_files::AppSpec;
 use driftless_model::{
-    AgentId, AppName, Completion, Condition, Container, ContainerId, Dependency, EngineKind, FailureAction,
-    Format, Health, InPlace, Instance, InstanceId, Location, Mask, MountSource, NetworkMode, Observed,
-    OnChange, Policy, PullPolicy, Record, Removal, Replacement, Stack, StackHashes, State, Strategy,
-    Timestamp, Workload, WorkloadName, is_proxy_image,
+    AgentId, Condition, Container, ContainerId, Dependency, FailureAction, Format, Health, InPlace, Instance,
+    InstanceId, Location, Mask, MountSource, NetworkMode, Observed, OnChange, Policy, Record, Removal,
+    Replacement, Stack, StackHashes, State, Strategy, Timestamp, Workload, WorkloadName, is_proxy_image,
 };
 use driftless_plan::{
     Action, Assessment, Plan, Round, StepOutcome, Target, World, assess, note_executed, note_observed,
@@ -46,80 +45,22 @@ pub(crate) struct Stage {
 
 /// The manifests of the application `shop`, which are in `path`.
 pub(crate) fn manifests(path: &str, files: &[&str]) -> AppSpec {
-    AppSpec {
-        name: AppName::from("shop"),
-        path: path.to_owned(),
-        format: Format::Kubernetes,
-        files: files.iter().map(|it| (*it).to_owned()).collect(),
-        variables: BTreeMap::new(),
-        host_values: Vec::new(),
-        host_files: Vec::new(),
-        profiles: Vec::new(),
-        env_files: Vec::new(),
-        engine: EngineKind::Docker,
-        has_listed_files: false,
-        findings: Vec::new(),
-    }
+    AppSpec { path: path.to_owned(), has_listed_files: false, ..AppSpec::kubernetes("shop", files) }
 }
 
 /// One that does nothing but run.
 pub(crate) fn workload(image: &str, replicas: u32) -> Workload {
-    Workload {
-        origin: Location::new("compose.yaml", 1, 1),
-        replicas,
-        container: Container {
-            image: image.to_owned(),
-            restart: driftless_model::RestartPolicy::Always,
-            ..Container::default()
-        },
-        parts: Vec::new(),
-        container_name: None,
-        strategy: Strategy::RollingUpdate { max_surge: 1, max_unavailable: 0 },
-        min_ready: Duration::ZERO,
-        progress_deadline: Duration::from_secs(600),
-        revision_history_limit: 10,
-        paused: false,
-        after: Vec::new(),
-        probes: Default::default(),
-        pull: PullPolicy::IfNotPresent,
-        mounted_pulls: BTreeMap::new(),
-        pull_secrets: BTreeSet::new(),
-        in_place: BTreeMap::new(),
-        build: None,
-        secret_env: BTreeSet::new(),
-        completion: Completion::Never,
-        kind: Default::default(),
-        update: Default::default(),
-        architecture: None,
-        wave: 0,
-        failure: Default::default(),
-        rollback: None,
-        image_update: None,
-        ignore_differences: Default::default(),
-        canary: Vec::new(),
-        scaled_from: None,
-        manifest: Default::default(),
-    }
+    let container = Container {
+        image: image.to_owned(),
+        restart: driftless_model::RestartPolicy::Always,
+        ..Container::default()
+    };
+    Workload { replicas, ..Workload::new(Location::new("compose.yaml", 1, 1), container) }
 }
 
 pub(crate) fn stack(workloads: impl IntoIterator<Item = (&'static str, Workload)>) -> Stack {
-    Stack {
-        app: "shop".into(),
-        format: Format::Compose,
-        project: "shop".to_owned(),
-        workloads: workloads.into_iter().map(|(name, it)| (name.into(), it)).collect(),
-        networks: BTreeMap::new(),
-        volumes: BTreeMap::new(),
-        app_files: BTreeMap::new(),
-        manifests: Vec::new(),
-        inventory: Default::default(),
-        secret_values: Default::default(),
-        encrypted: Default::default(),
-        swarm: BTreeMap::new(),
-        given: None,
-        port_places: BTreeMap::new(),
-        project_place: None,
-    }
+    let workloads = workloads.into_iter().map(|(name, it)| (name.into(), it)).collect();
+    Stack { workloads, ..Stack::new("shop".into(), Format::Compose, "shop") }
 }
 
 impl Stage {

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use driftless_model::{
     AgentId, Attempt, Completion, ConditionStatus, Container, ContainerId, Crash, Drift, DriftAction, Format,
     Heal, Health, HealthStatus, Instance, InstanceId, LiveSettings, Location, Network, Observed, Policy,
-    Progress, PullPolicy, Readiness, Record, Stack, StackHashes, State, StatusCondition, Strategy,
-    SyncStatus, Timestamp, Workload, WorkloadName, WorkloadStatus,
+    Progress, Readiness, Record, Stack, StackHashes, State, StatusCondition, Strategy, SyncStatus, Timestamp,
+    Workload, WorkloadName, WorkloadStatus,
 };
 use driftless_plan::{Action, Assessment, Cause, ContainerRef, Plan, Round, Step, Wait, WaitObject, assess};
 
@@ -19,36 +19,9 @@ fn container(image: &str) -> Container {
 
 fn workload(replicas: u32) -> Workload {
     Workload {
-        origin: Location::new("compose.yaml", 12, 0),
         replicas,
-        container: container("web:1.0.1"),
-        parts: Vec::new(),
-        container_name: None,
         strategy: Strategy::RollingUpdate { max_surge: 1, max_unavailable: 1 },
-        min_ready: Duration::ZERO,
-        progress_deadline: Duration::from_secs(600),
-        revision_history_limit: 10,
-        paused: false,
-        after: Vec::new(),
-        probes: Default::default(),
-        pull: PullPolicy::IfNotPresent,
-        mounted_pulls: BTreeMap::new(),
-        pull_secrets: std::collections::BTreeSet::new(),
-        build: None,
-        in_place: BTreeMap::new(),
-        secret_env: std::collections::BTreeSet::new(),
-        completion: Completion::Never,
-        kind: Default::default(),
-        update: Default::default(),
-        architecture: None,
-        wave: 0,
-        failure: Default::default(),
-        rollback: None,
-        image_update: None,
-        ignore_differences: Default::default(),
-        canary: Vec::new(),
-        scaled_from: None,
-        manifest: Default::default(),
+        ..Workload::new(Location::new("compose.yaml", 12, 0), container("web:1.0.1"))
     }
 }
 
@@ -71,23 +44,8 @@ struct Case {
 impl Case {
     /// `replicas` are wanted, and none is there.
     fn new(replicas: u32) -> Self {
-        let stack = Stack {
-            app: "shop".into(),
-            format: Format::Compose,
-            project: "shop".to_owned(),
-            workloads: BTreeMap::from([("web".into(), workload(replicas))]),
-            networks: BTreeMap::new(),
-            volumes: BTreeMap::new(),
-            app_files: BTreeMap::new(),
-            manifests: Vec::new(),
-            inventory: Default::default(),
-            secret_values: Default::default(),
-            encrypted: Default::default(),
-            swarm: BTreeMap::new(),
-            given: None,
-            port_places: BTreeMap::new(),
-            project_place: None,
-        };
+        let workloads = BTreeMap::from([("web".into(), workload(replicas))]);
+        let stack = Stack { workloads, ..Stack::new("shop".into(), Format::Compose, "shop") };
         Self { stack, observed: Observed::default(), record: Record::default(), plan: Plan::default() }
     }
 

@@ -20,7 +20,7 @@ use std::{
 use driftless_clock::Clock;
 use driftless_model::{
     AppName, Cause, CommitId, CommitInfo, Container, Format, Location, Mount, MountSource, Outcome, Pin,
-    PullPolicy, Revision, Stack, Strategy, Timestamp, Until, Workload, WorkloadName,
+    Revision, Stack, Strategy, Timestamp, Until, Workload, WorkloadName,
 };
 use driftless_store::{NewRevision, Store};
 
@@ -45,54 +45,13 @@ pub(crate) fn stack(image: &str, mounts: Vec<MountSource>) -> Stack {
         .enumerate()
         .map(|(index, source)| Mount { target: format!("/mnt/{index}"), source, read_only: true })
         .collect();
-    let workload = Workload {
-        origin: Location::file("compose.yaml"),
-        replicas: 1,
-        container: Container { image: image.to_owned(), mounts, ..Container::default() },
-        parts: Vec::new(),
-        container_name: None,
-        strategy: Strategy::Recreate,
-        min_ready: Duration::ZERO,
-        progress_deadline: Duration::from_secs(600),
-        revision_history_limit: 10,
-        paused: false,
-        after: vec![],
-        probes: driftless_model::Probes::default(),
-        pull: PullPolicy::IfNotPresent,
-        mounted_pulls: BTreeMap::new(),
-        pull_secrets: BTreeSet::new(),
-        in_place: BTreeMap::new(),
-        build: None,
-        secret_env: BTreeSet::new(),
-        completion: driftless_model::Completion::Never,
-        kind: Default::default(),
-        update: Default::default(),
-        architecture: None,
-        wave: 0,
-        failure: Default::default(),
-        rollback: None,
-        image_update: None,
-        ignore_differences: Default::default(),
-        canary: Vec::new(),
-        scaled_from: None,
-        manifest: Default::default(),
-    };
+    let container = Container { image: image.to_owned(), mounts, ..Container::default() };
+    let workload =
+        Workload { strategy: Strategy::Recreate, ..Workload::new(Location::file("compose.yaml"), container) };
     Stack {
-        app: shop(),
-        format: Format::Compose,
-        project: "shop".to_owned(),
         workloads: [(WorkloadName::from("web"), workload)].into(),
-        networks: BTreeMap::new(),
-        volumes: BTreeMap::new(),
-        app_files: BTreeMap::new(),
         manifests: vec!["compose.yaml".to_owned()],
-        inventory: Default::default(),
-        secret_values: Default::default(),
-        encrypted: Default::default(),
-        swarm: BTreeMap::new(),
-        given: None,
-        port_places: BTreeMap::new(),
-        project_place: None,
+        ..Stack::new(shop(), Format::Compose, "shop")
     }
 }
 

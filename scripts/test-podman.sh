@@ -1,6 +1,6 @@
 #!/bin/sh
 # Fetches podman 5.4 of Debian 13 and all that it needs into DIR/podman, a root of its own, for the test that holds
-# `podman kube play` against the agent. Where it cannot be had that test says so and does nothing.
+# `podman kube play` against the agent. Without it that test is skipped, or fails if DRIFTLESS_NO_SKIP names podman.
 #
 #   scripts/test-podman.sh DIR
 set -eu

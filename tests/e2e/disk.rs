@@ -2,7 +2,7 @@
 
 use std::{fs, io::Write, path::PathBuf, process::Command};
 
-use crate::harness::{Site, images};
+use crate::harness::{Site, images, skip};
 
 /// A small file system of its own, unmounted in the end.
 struct SmallDisk(PathBuf);
@@ -37,8 +37,7 @@ impl Drop for SmallDisk {
 async fn full_disk_keeps_containers_and_sync_resumes_with_room() {
     let site = Site::new("disk");
     let Some(disk) = SmallDisk::at(site.directory().join("state")) else {
-        println!("skipped: mounting a small file system needs root");
-        return;
+        return skip("root", "mounting a small file system needs root");
     };
     let compose = |greeting| {
         let image = images::server("1.0");

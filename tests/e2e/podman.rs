@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::time::{Duration, Instant, sleep};
 
 use crate::harness::{
-    Agent, Container, Docker, PATIENCE, Podman, Settings, Site, free_port, images, is_settled,
+    Agent, Container, Docker, PATIENCE, Podman, Settings, Site, free_port, images, is_settled, skip,
 };
 
 /// Number of applications that run at the same time: each takes a network of the few that an engine has.
@@ -103,7 +103,9 @@ impl Manifest {
 
 async fn beside(is_wanted: impl Fn(&str) -> bool) {
     let home = tempfile::Builder::new().prefix("driftless-e2e-").tempdir().unwrap();
-    let Some(podman) = Podman::start(home.path()).await else { return };
+    let Some(podman) = Podman::start(home.path()).await else {
+        return skip("podman", "podman is missing here: scripts/test-podman.sh");
+    };
     podman.load(&Docker::default(), &images::look());
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/manifests");
     let mut names: Vec<String> = fs::read_dir(&folder)

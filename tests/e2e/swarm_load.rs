@@ -18,7 +18,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::harness::{Managers, Settings, Site, request, wait_until};
+use crate::harness::{Managers, Settings, Site, request, skip, wait_until};
 
 const UPDATES: usize = 10;
 const CLIENTS: usize = 4;
@@ -201,8 +201,7 @@ async fn host_mode_ports_answer_during_ten_updates() {
 async fn routing_mesh_answers_during_ten_updates() {
     let _ = Command::new("modprobe").arg("ip_vs").output();
     if !Path::new("/proc/net/ip_vs").exists() {
-        println!("skipped: this kernel has no IPVS, so the routing mesh answers nobody");
-        return;
+        return skip("ipvs", "this kernel has no IPVS, so the routing mesh answers nobody");
     }
     under_load("swarm-mesh", Publication::Ingress).await;
 }

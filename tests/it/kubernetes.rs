@@ -2,43 +2,26 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use driftless_files::{MemoryFiles, Rendered};
+use driftless_files::MemoryFiles;
 use driftless_kubernetes as kubernetes;
 use driftless_model::{
-    Attachment, Completion, Finding, Format, HELPER_IMAGE, MountSource, Namespace, Network, NetworkMode,
-    Peer, Port, PortRange, Probe, ProbeAction, Protocol, PullPolicy, RestartPolicy, Role, Stack, Strategy,
-    Workload,
+    Attachment, Completion, Format, HELPER_IMAGE, MountSource, Namespace, Network, NetworkMode, Peer, Port,
+    PortRange, Probe, ProbeAction, Protocol, PullPolicy, RestartPolicy, Role, Strategy, Workload,
 };
 use driftless_yaml as yaml;
 
-use crate::sample::manifests;
+use crate::{
+    kubernetes_manifests::{assert_one_finding_each, findings, lines, render, render_files, stack},
+    sample::manifests,
+};
 
 const ORDER_API: &str = include_str!("kubernetes/order-api.yaml");
 const EVERYTHING: &str = include_str!("kubernetes/everything.yaml");
-
-fn render(files: &[(&str, &str)]) -> Rendered {
-    let spec = manifests("shop", &files.iter().map(|(path, _)| *path).collect::<Vec<_>>());
-    kubernetes::render(&MemoryFiles::new(files.iter().copied()), &spec)
-}
-
-fn stack(text: &str) -> Stack {
-    let rendered = render(&[("a.yaml", text)]);
-    assert!(rendered.stack.is_some(), "{:#?}", lines(&rendered.findings));
-    rendered.stack.unwrap()
-}
 
 fn only_workload(text: &str) -> Workload {
     let mut workloads = stack(text).workloads;
     assert_eq!(workloads.len(), 1);
     workloads.pop_first().unwrap().1
-}
-
-fn lines(findings: &[Finding]) -> Vec<String> {
-    findings.iter().map(ToString::to_string).collect()
-}
-
-fn findings(text: &str) -> Vec<String> {
-    lines(&render(&[("a.yaml", text)]).findings)
 }
 
 /// The smallest Deployment, with lines put into its parts. The indentation of each line is added here.
@@ -80,22 +63,15 @@ fn container(text: &str) -> String {
     With { container: text, ..With::default() }.text()
 }
 
-/// Every text has exactly one finding, and it begins so.
+/// Each text has one finding, and it begins so.
 #[track_caller]
 fn each_is_reported(cases: &[(String, &str)]) {
-    let mut wrong = Vec::new();
-    for (text, expected) in cases {
-        let found = findings(text);
-        if found.len() != 1 || !found[0].starts_with(expected) {
-            wrong.push(format!("{text}\nexpected: {expected}\n   found: {found:?}"));
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    assert_one_finding_each(cases, findings);
 }
 
 #[test]
 fn the_order_api_of_the_documentation_renders_without_a_word() {
-    let rendered = render(&[("a.yaml", ORDER_API)]);
+    let rendered = render(ORDER_API);
     assert_eq!(lines(&rendered.findings), Vec::<String>::new());
     let stack = rendered.stack.unwrap();
     assert_eq!((stack.project.as_str(), stack.format), ("shop", Format::Kubernetes));
@@ -539,7 +515,7 @@ fn fields_without_meaning_on_one_host_are_warnings() {
         "a.yaml:10:30: warning: spec.template.spec.shareProcessNamespace: has no effect: the pod has one container"
             .to_owned(),
     ));
-    let rendered = |text: &str| render(&[("a.yaml", text)]).stack.is_some();
+    let rendered = |text: &str| render(text).stack.is_some();
     each_is_reported(&cases.iter().map(|(text, at)| (text.clone(), at.as_str())).collect::<Vec<_>>());
     assert!(cases.iter().all(|(text, _)| rendered(text)));
 }
@@ -762,7 +738,10 @@ fn one_host_port_has_room_for_one_instance() {
         )
     };
     let on = |first: &str, second: &str| {
-        lines(&render(&[("a.yaml", &publish("web", first)), ("b.yaml", &publish("zoo", second))]).findings)
+        lines(
+            &render_files("shop", &[("a.yaml", &publish("web", first)), ("b.yaml", &publish("zoo", second))])
+                .findings,
+        )
     };
     let expected = format!(
         "b.yaml:13:46: error: {path}: port 80 of the host is already taken by `web` at a.yaml:13:46 (choose another \
@@ -823,7 +802,7 @@ fn files_documents_and_lists_are_one_application() {
     let list = format!("apiVersion: v1\nkind: List\nitems:\n{items}");
     let first = format!("{}---\n{}", named("one"), named("two"));
     let other = "replicaCount: 3\n";
-    let rendered = render(&[("a.yaml", &first), ("b.yaml", &list), ("values.yaml", other)]);
+    let rendered = render_files("shop", &[("a.yaml", &first), ("b.yaml", &list), ("values.yaml", other)]);
     assert_eq!(
         lines(&rendered.findings),
         ["values.yaml: warning: left out: the file holds no Kubernetes object"]
@@ -858,7 +837,7 @@ fn namespace_is_part_of_the_name() {
 #[test]
 fn all_errors_are_reported_and_nothing_is_rendered() {
     let bad = With { spec: "replicas: many", container: "foo: 1", ..With::default() }.text();
-    let rendered = render(&[("a.yaml", &bad), ("b.yaml", "a: b: c\n"), ("c.yaml", ORDER_API)]);
+    let rendered = render_files("shop", &[("a.yaml", &bad), ("b.yaml", "a: b: c\n"), ("c.yaml", ORDER_API)]);
     assert!(rendered.stack.is_none());
     let places: Vec<_> = rendered.findings.iter().map(|it| it.location.to_string()).collect();
     assert_eq!(places, ["a.yaml:7:13", "a.yaml:14:9", "b.yaml:1:5"]);
@@ -873,7 +852,7 @@ fn a_render_without_a_workload_is_an_error() {
         "apiVersion: v1\nkind: List\nitems: []\n",
     ];
     for text in cases {
-        let rendered = render(&[("a.yaml", text)]);
+        let rendered = render(text);
         let last = rendered.findings.last().unwrap().to_string();
         assert!(last.starts_with("shop: error: the manifests hold no workload"), "{last}");
         assert!(rendered.stack.is_none());
@@ -886,7 +865,7 @@ fn a_render_without_a_workload_is_an_error() {
 #[test]
 fn no_value_of_a_variable_is_in_a_finding() {
     let text = container("env:\n- name: DB\n  value: [hunter2]\n- name: X\n  value: !enc hunter2");
-    for finding in render(&[("a.yaml", &text)]).findings {
+    for finding in render(&text).findings {
         assert!(!format!("{finding:?}").contains("hunter2"), "{finding:?}");
     }
 }
@@ -930,7 +909,7 @@ fn any_changed_line_gives_a_stack_or_a_located_error() {
         mutants.push(with(&format!("{key}x: 1")));
     }
     for text in mutants {
-        let rendered = render(&[("a.yaml", &text)]);
+        let rendered = render(&text);
         let errors: Vec<_> = rendered.findings.iter().filter(|it| it.is_error()).collect();
         assert_eq!(rendered.stack.is_some(), errors.is_empty(), "{text}");
         assert!(

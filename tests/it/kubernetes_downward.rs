@@ -2,24 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use driftless_files::{AppSpec, MemoryFiles, Rendered};
-use driftless_kubernetes as kubernetes;
-use driftless_model::{Container, Downward, HELPER_IMAGE, Stack, downward};
+use driftless_model::{Container, Downward, HELPER_IMAGE, downward};
 
-fn render(text: &str) -> Rendered {
-    let spec = AppSpec::kubernetes("shop", &["a.yaml"]);
-    kubernetes::render(&MemoryFiles::new([("a.yaml", text)]), &spec)
-}
-
-fn lines(text: &str) -> Vec<String> {
-    render(text).findings.iter().map(ToString::to_string).collect()
-}
-
-#[track_caller]
-fn stack(text: &str) -> Stack {
-    assert_eq!(lines(text), [""; 0]);
-    render(text).stack.unwrap()
-}
+use crate::kubernetes_manifests::{findings, render, stack_without_findings};
 
 fn deployment(pod: &str, container: &str) -> String {
     format!(
@@ -45,7 +30,10 @@ fn shown(container: &Container) -> BTreeMap<&str, String> {
 fn values_known_after_creation_are_set_then() {
     let env = [variable("NAME", "metadata.name"), variable("NODE", "spec.nodeName")].join(", ");
     let url = "{name: URL, value: 'http://$(NODE)/$(NAME)'}";
-    let found = stack(&deployment("", &format!("env: [{env}, {url}], args: ['--id=$(NAME)', '$$(NAME)']")));
+    let found = stack_without_findings(&deployment(
+        "",
+        &format!("env: [{env}, {url}], args: ['--id=$(NAME)', '$$(NAME)']"),
+    ));
     let web = &found.workloads[&"web".into()];
     assert!(web.parts.is_empty(), "one container is the pod");
     let expected = [
@@ -64,7 +52,7 @@ fn values_known_after_creation_are_set_then() {
 fn container_that_needs_its_address_gets_a_pod_with_one() {
     let env =
         [variable("IP", "status.podIP"), variable("IPS", "status.podIPs"), variable("HOST", "status.hostIP")];
-    let found = stack(&deployment("", &format!("env: [{}]", env.join(", "))));
+    let found = stack_without_findings(&deployment("", &format!("env: [{}]", env.join(", "))));
     let web = &found.workloads[&"web".into()];
     assert_eq!(web.container.image, HELPER_IMAGE);
     let [part] = &web.parts[..] else { panic!("one container in it") };
@@ -73,7 +61,7 @@ fn container_that_needs_its_address_gets_a_pod_with_one() {
     assert_eq!(shown(&part.container), BTreeMap::from(expected));
 
     let on_host =
-        lines(&deployment("hostNetwork: true,", &format!("env: [{}]", variable("IP", "status.podIP"))));
+        findings(&deployment("hostNetwork: true,", &format!("env: [{}]", variable("IP", "status.podIP"))));
     assert!(on_host[0].contains("is not a single address: a pod in the network of the host"), "{on_host:?}");
 }
 
@@ -81,13 +69,13 @@ fn container_that_needs_its_address_gets_a_pod_with_one() {
 fn pod_fields_are_rejected_where_the_pod_does_not_exist_yet() {
     let volume =
         "volumes: [{name: v, downwardAPI: {items: [{path: a, fieldRef: {fieldPath: metadata.name}}]}}],";
-    let found = lines(&deployment(volume, ""));
+    let found = findings(&deployment(volume, ""));
     assert!(found[0].contains("is not known before the pod runs, and files are written before"), "{found:?}");
     let expression = format!(
         "env: [{}], volumeMounts: [{{name: v, mountPath: /v, subPathExpr: 'a/$(NAME)'}}]",
         variable("NAME", "metadata.name")
     );
-    let found = lines(&deployment("volumes: [{name: v, hostPath: {path: /srv}}],", &expression));
+    let found = findings(&deployment("volumes: [{name: v, hostPath: {path: /srv}}],", &expression));
     assert!(found[0].contains("`a/<metadata.name>` is not known before the pod runs"), "{found:?}");
 }
 
@@ -102,7 +90,7 @@ fn name_of_the_job_is_no_file_of_a_cron_job() {
     };
     let path = "\"metadata.labels['batch.kubernetes.io/job-name']\"";
     let env = format!("env: [{}], args: ['$(JOB)']", variable("JOB", path));
-    let found = stack(&text("", &env));
+    let found = stack_without_findings(&text("", &env));
     let template = &found.workloads[&"report".into()].container;
     let expected = "<metadata.labels['batch.kubernetes.io/job-name']>".to_owned();
     assert_eq!(shown(template), BTreeMap::from([("JOB", expected)]));
@@ -110,10 +98,10 @@ fn name_of_the_job_is_no_file_of_a_cron_job() {
     assert_eq!(template.labels["job-name"], "report");
 
     let item = format!("{{path: a, fieldRef: {{fieldPath: {path}}}}}");
-    let found = lines(&text(&format!("volumes: [{{name: v, downwardAPI: {{items: [{item}]}}}}],"), ""));
+    let found = findings(&text(&format!("volumes: [{{name: v, downwardAPI: {{items: [{item}]}}}}],"), ""));
     assert!(found[0].contains("is not known before the pod runs, and files are written before"), "{found:?}");
     let expression = format!("{env}, volumeMounts: [{{name: v, mountPath: /v, subPathExpr: '$(JOB)'}}]");
-    let found = lines(&text("volumes: [{name: v, hostPath: {path: /srv}}],", &expression));
+    let found = findings(&text("volumes: [{name: v, hostPath: {path: /srv}}],", &expression));
     assert!(found[0].contains("is not known before the pod runs"), "{found:?}");
 }
 
@@ -125,19 +113,19 @@ fn resources_are_those_of_the_container_that_is_named() {
                 {limits: {memory: 64Mi}}\n    volumeMounts: [{name: v, mountPath: /v}]\n  - {name: two, image: a:1, resources: \
                 {limits: {memory: 128Mi}}}\n  volumes:\n  - name: v\n    downwardAPI: {items: [{path: cpu, resourceFieldRef: \
                 {containerName: two, resource: limits.memory}}]}\n";
-    let found = stack(text);
+    let found = stack_without_findings(text);
     let part = &found.workloads[&"a".into()].parts[0];
     let expected = [("MINE", "64".to_owned()), ("OTHER", "128".to_owned())];
     assert_eq!(shown(&part.container), BTreeMap::from(expected));
     let rendered = render(text);
     let files: Vec<String> = rendered.contents.values().map(|it| format!("{it:?}")).collect();
     assert_eq!(files.len(), 1, "one folder of files: {files:?}");
-    let wrong = lines(&text.replace(
+    let wrong = findings(&text.replace(
         "containerName: two, resource: limits.memory}}",
         "containerName: six, resource: limits.memory}}",
     ));
     assert!(wrong[0].contains("the pod has no container with this name"), "{wrong:?}");
-    let missing = lines(
+    let missing = findings(
         &text.replace("{containerName: two, resource: limits.memory}}]}", "{resource: limits.memory}}]}"),
     );
     assert!(missing[0].contains("`containerName` is missing"), "{missing:?}");
@@ -147,7 +135,10 @@ fn resources_are_those_of_the_container_that_is_named() {
 fn container_selinux_options_override_those_of_the_pod() {
     let pod = "securityContext: {seLinuxOptions: {level: 's0:c1', type: a_t}},";
     let options = |container: &str| {
-        stack(&deployment(pod, container)).workloads[&"web".into()].container.security_opt.clone()
+        stack_without_findings(&deployment(pod, container)).workloads[&"web".into()]
+            .container
+            .security_opt
+            .clone()
     };
     assert_eq!(options(""), ["label=level:s0:c1", "label=type:a_t"]);
     let own = "securityContext: {seLinuxOptions: {user: u, role: r}}";

@@ -2,41 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use driftless_files::{MemoryFiles, Rendered};
-use driftless_kubernetes as kubernetes;
+use driftless_files::Rendered;
 use driftless_model::{
     Access, Completion, Content, Mount, MountSource, NetworkMode, PROXY_IMAGE, PortRange, RestartPolicy,
     Stack, Strategy, Workload,
 };
 
-use crate::sample::manifests;
-
-fn render(text: &str) -> Rendered {
-    let spec = manifests("shop", &["a.yaml"]);
-    kubernetes::render(&MemoryFiles::new([("a.yaml", text)]), &spec)
-}
-
-fn lines(rendered: &Rendered) -> Vec<String> {
-    rendered.findings.iter().map(ToString::to_string).collect()
-}
+use crate::kubernetes_manifests::{assert_findings, findings, lines, render, stack_without_findings};
 
 fn rendered(text: &str) -> (Stack, Rendered) {
     let rendered = render(text);
-    let stack = rendered.stack.clone().unwrap_or_else(|| panic!("{:#?}", lines(&rendered)));
+    let stack = rendered.stack.clone().unwrap_or_else(|| panic!("{:#?}", lines(&rendered.findings)));
     (stack, rendered)
-}
-
-fn stack(text: &str) -> Stack {
-    let (stack, rendered) = rendered(text);
-    assert_eq!(lines(&rendered), [""; 0]);
-    stack
-}
-
-#[track_caller]
-fn told(text: &str, expected: &[&str]) {
-    let found = lines(&render(text));
-    let is_so = found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| a.contains(b));
-    assert!(is_so, "expected: {expected:#?}\nfound: {found:#?}");
 }
 
 /// A Deployment of one container, with more lines for its pod and its container.
@@ -87,7 +64,7 @@ fn variables_from_secrets_are_marked_as_secret() {
                      - {name: APP, valueFrom: {fieldRef: {fieldPath: \"metadata.labels['app']\"}}}\n- {name: MEMORY, \
                      valueFrom: {resourceFieldRef: {resource: limits.memory, divisor: 1Mi}}}\n- {name: CPU, valueFrom: \
                      {resourceFieldRef: {resource: limits.cpu}}}\nresources: {limits: {memory: 64Mi, cpu: 1500m}}";
-    let stack = stack(&format!("{SETTINGS}{}", deployment("web", "", container)));
+    let stack = stack_without_findings(&format!("{SETTINGS}{}", deployment("web", "", container)));
     let expected = [
         ("APP", "web"),
         ("CPU", "2"),
@@ -123,7 +100,7 @@ fn reference_into_another_namespace_is_explained() {
     let env = "env:\n- name: A\n  valueFrom: {secretKeyRef: {name: login, key: user}}";
     let settings = in_cloud(SETTINGS, "login");
     let expected = format!("there is no Secret `login` in the namespace of this pod {help}");
-    told(&format!("{settings}{}", deployment("web", "", env)), &[expected.as_str()]);
+    assert_findings(&format!("{settings}{}", deployment("web", "", env)), &[expected.as_str()]);
     let claim = "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {accessModes: \
                  [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}\n";
     let pod = deployment(
@@ -131,11 +108,11 @@ fn reference_into_another_namespace_is_explained() {
         "volumes:\n- {name: data, persistentVolumeClaim: {claimName: data}}",
         "volumeMounts:\n- {name: data, mountPath: /data}",
     );
-    let found = lines(&render(&format!("{}{pod}", in_cloud(claim, "data"))));
+    let found = findings(&format!("{}{pod}", in_cloud(claim, "data")));
     let expected = format!("there is no PersistentVolumeClaim `data` in the namespace of this pod {help}");
     assert!(found.iter().any(|line| line.contains(&expected)), "{found:#?}");
     let web = in_cloud(&deployment("web", "", ""), "web");
-    told(
+    assert_findings(
         &format!("{web}{}", service("web", "{selector: {app: web}, ports: [{port: 1}]}")),
         &[
             "so its name does not resolve (there is one in the namespace `cloud`, and this Service is in `default`",
@@ -148,35 +125,50 @@ fn reference_to_a_missing_object_is_an_error_at_its_place() {
     let from = |text: &str| {
         format!("{SETTINGS}{}", deployment("web", "", &format!("env:\n- name: A\n  valueFrom: {text}")))
     };
-    told(
+    assert_findings(
         &from("{secretKeyRef: {name: nope, key: a}}"),
         &["valueFrom.secretKeyRef.name: there is no Secret `nope`"],
     );
-    told(&from("{secretKeyRef: {name: login, key: pw}}"), &["has no such key (it has password, user)"]);
-    told(&from("{fieldRef: {fieldPath: metadata.uid}}"), &["is not supported: pods have no unique id here"]);
-    told(&from("{resourceFieldRef: {resource: limits.cpu}}"), &["the container sets no limits.cpu"]);
+    assert_findings(
+        &from("{secretKeyRef: {name: login, key: pw}}"),
+        &["has no such key (it has password, user)"],
+    );
+    assert_findings(
+        &from("{fieldRef: {fieldPath: metadata.uid}}"),
+        &["is not supported: pods have no unique id here"],
+    );
+    assert_findings(
+        &from("{resourceFieldRef: {resource: limits.cpu}}"),
+        &["the container sets no limits.cpu"],
+    );
     let mount = |volume: &str, mount: &str| {
         let (pod, container) = (format!("volumes:\n- {volume}"), format!("volumeMounts:\n- {mount}"));
         format!("{SETTINGS}{}", deployment("web", &pod, &container))
     };
     let at = "{name: v, mountPath: /v}";
-    told(&mount("{name: v, configMap: {name: nope}}", at), &["there is no ConfigMap `nope`"]);
-    told(&mount("{name: v, secret: {secretName: nope}}", at), &["there is no Secret `nope`"]);
-    told(
+    assert_findings(&mount("{name: v, configMap: {name: nope}}", at), &["there is no ConfigMap `nope`"]);
+    assert_findings(&mount("{name: v, secret: {secretName: nope}}", at), &["there is no Secret `nope`"]);
+    assert_findings(
         &mount("{name: v, persistentVolumeClaim: {claimName: nope}}", at),
         &["no PersistentVolumeClaim `nope`"],
     );
-    told(&mount("{name: vol, emptyDir: {}}", "{name: vole, mountPath: /v}"), &["(did you mean `vol`?)"]);
-    told(&mount("{name: v, hostPath: {path: a/b}}", at), &["must be an absolute path of the host"]);
-    told(
+    assert_findings(
+        &mount("{name: vol, emptyDir: {}}", "{name: vole, mountPath: /v}"),
+        &["(did you mean `vol`?)"],
+    );
+    assert_findings(
+        &mount("{name: v, hostPath: {path: a/b}}", at),
+        &["must be an absolute path of the host"],
+    );
+    assert_findings(
         &mount("{name: v, hostPath: {path: /a, type: FileOrCreate}}", at),
         &["`FileOrCreate` is not supported"],
     );
-    told(
+    assert_findings(
         &mount("{name: v, configMap: {name: settings, items: [{key: mode, path: ../x}]}}", at),
         &["without `..`"],
     );
-    told(
+    assert_findings(
         "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\ndata: {a: \"%%%\"}\n",
         &["data.a: is not base64"],
     );
@@ -185,7 +177,7 @@ fn reference_to_a_missing_object_is_an_error_at_its_place() {
 #[test]
 fn no_value_of_a_secret_is_in_a_finding() {
     let text = "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\ndata: {a: hunter2-in-clear}\nstringData: {b: 3141592}\n";
-    let all = lines(&render(text)).join("\n");
+    let all = findings(text).join("\n");
     assert!(!all.contains("hunter2") && !all.contains("3141592"), "{all}");
 }
 
@@ -281,12 +273,13 @@ fn mounted_files_have_their_mode_and_the_group_of_the_pod() {
 #[test]
 fn on_the_network_of_the_host_a_pod_has_its_name() {
     const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers: [{name: web, image: web:1}]\n";
-    let pod = |network: &str| web(&stack(&format!("{POD}{network}"))).container.hostname.clone();
+    let pod =
+        |network: &str| web(&stack_without_findings(&format!("{POD}{network}"))).container.hostname.clone();
     assert_eq!(pod("").as_deref(), Some("web"));
     assert_eq!(pod("  hostNetwork: true\n"), None);
     let named = render(&format!("{POD}  hostNetwork: true\n  hostname: front\n"));
     assert_eq!(
-        lines(&named),
+        lines(&named.findings),
         [
             "a.yaml:7:13: warning: spec.hostname: has no effect with `hostNetwork`: the pod has the name of the host"
         ]
@@ -300,7 +293,7 @@ fn another_content_of_a_config_map_is_another_container() {
         let pod = "volumes:\n- {name: all, configMap: {name: settings}}";
         let text =
             format!("{SETTINGS}{}", deployment("web", pod, "volumeMounts:\n- {name: all, mountPath: /all}"));
-        web(&stack(&text.replace("mode: fast", &format!("mode: {mode}")))).container.spec()
+        web(&stack_without_findings(&text.replace("mode: fast", &format!("mode: {mode}")))).container.spec()
     };
     assert_eq!(of("fast"), of("fast"));
     assert_ne!(of("fast"), of("slow"));
@@ -309,7 +302,7 @@ fn another_content_of_a_config_map_is_another_container() {
 #[test]
 fn image_is_inspected_where_only_it_names_the_user() {
     let asks = |pod: &str, own: &str| {
-        web(&stack(&deployment(
+        web(&stack_without_findings(&deployment(
             "web",
             &format!("securityContext: {pod}"),
             &format!("securityContext: {own}"),
@@ -329,12 +322,15 @@ fn volumes_are_given_to_the_group_of_the_pod() {
     let mounts = "volumeMounts:\n- {name: e, mountPath: /e, subPath: a}\n- {name: e, mountPath: /f, subPath: b}\n- {name: m, mountPath: /m}\n- {name: c, mountPath: /c}\n- {name: c, mountPath: /r, readOnly: true}\n- {name: h, mountPath: /h}";
     let claim = "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: c}\nspec: {}\n";
     let plain = format!("{claim}{}", deployment("web", volumes, mounts));
-    let plain = stack(&plain);
+    let plain = stack_without_findings(&plain);
     let options = &web(&plain).container.host.mount_options;
     assert_eq!(options.keys().collect::<Vec<_>>(), ["/m"]);
     assert_eq!(options["/m"].tmpfs, ["mode=1777"]);
     let security = "securityContext: {fsGroup: 3000, fsGroupChangePolicy: OnRootMismatch}";
-    let grouped = stack(&format!("{claim}{}", deployment("web", &format!("{security}\n{volumes}"), mounts)));
+    let grouped = stack_without_findings(&format!(
+        "{claim}{}",
+        deployment("web", &format!("{security}\n{volumes}"), mounts)
+    ));
     let container = &web(&grouped).container;
     assert_eq!(container.group_add, ["3000"]);
     let given = |target: &str| container.host.mount_options.get(target).and_then(|it| it.group);
@@ -348,10 +344,16 @@ fn volumes_are_given_to_the_group_of_the_pod() {
         deployment("web", "volumes: [{name: e, emptyDir: {}}]", &format!("volumeMounts:\n{mounts}"))
     };
     let seen = ["`e` is also mounted in line 15, and its files would be missing there"];
-    told(&twice("- {name: e, mountPath: /a}\n- {name: e, mountPath: /b}"), &seen);
-    told(&twice("- {name: e, mountPath: /a, subPath: x/y}\n- {name: e, mountPath: /b, subPath: x}"), &seen);
+    assert_findings(&twice("- {name: e, mountPath: /a}\n- {name: e, mountPath: /b}"), &seen);
+    assert_findings(
+        &twice("- {name: e, mountPath: /a, subPath: x/y}\n- {name: e, mountPath: /b, subPath: x}"),
+        &seen,
+    );
     let always = deployment("web", "securityContext: {fsGroup: 1, fsGroupChangePolicy: Always}", "");
-    told(&always, &["fsGroupChangePolicy: has no effect: the folder of the volume gets the group"]);
+    assert_findings(
+        &always,
+        &["fsGroupChangePolicy: has no effect: the folder of the volume gets the group"],
+    );
 }
 
 #[test]
@@ -367,15 +369,15 @@ fn claim_uses_the_path_of_its_persistent_volume() {
             )
         )
     };
-    let local = stack(&text("{local: {path: /srv/files}}"));
+    let local = stack_without_findings(&text("{local: {path: /srv/files}}"));
     let bind =
         MountSource::Bind { path: "/srv/files".into(), create: false, propagation: None, selinux: None };
     assert_eq!(web(&local).container.mounts[0].source, bind);
     assert!(local.volumes.is_empty());
-    let nfs = stack(&text("{nfs: {server: nas, path: /x}}"));
+    let nfs = stack_without_findings(&text("{nfs: {server: nas, path: /x}}"));
     let options = &nfs.volumes["shop_files"].options;
     assert_eq!((options["o"].as_str(), options["device"].as_str()), ("addr=nas,rw", ":/x"));
-    told(
+    assert_findings(
         &text("{local: {path: /a}}").replace("name: disk}\nspec", "name: other}\nspec"),
         &["claims the PersistentVolume `disk`"],
     );
@@ -390,7 +392,7 @@ fn service_is_a_network_alias_of_its_pods() {
         service("web", "{selector: {app: api}, ports: [{port: 80}]}"),
         service("front", "{selector: {app: web}, ports: [{port: 80, targetPort: http}]}"),
     );
-    let stack = stack(&text);
+    let stack = stack_without_findings(&text);
     let full = |name: &str| {
         [".default", ".default.svc", ".default.svc.cluster.local"].map(|it| format!("{name}{it}"))
     };
@@ -417,7 +419,7 @@ fn short_names_hold_within_their_namespace() {
         .replace("metadata: {name: web}", &format!("metadata: {{name: web, namespace: {namespace}}}"))
         .replace("metadata: {name: db}", &format!("metadata: {{name: db, namespace: {namespace}}}"))
     };
-    let stack = stack(&format!("{}{}", both("one"), both("two")));
+    let stack = stack_without_findings(&format!("{}{}", both("one"), both("two")));
     let networks: Vec<&str> = stack.networks.keys().map(String::as_str).collect();
     assert_eq!(networks, ["shop_default", "shop_namespace-one", "shop_namespace-two"]);
     assert_eq!(aliases(&stack, "web.one", "shop_namespace-one"), ["db", "web"]);
@@ -435,48 +437,57 @@ fn ports_of_services_are_published_and_checked() {
             service("web", &format!("{{type: {kind}, selector: {{app: web}}, ports: [{port}]}}"))
         )
     };
-    let direct = stack(&with("NodePort", "{port: 8080, nodePort: 30080}", 1));
+    let direct = stack_without_findings(&with("NodePort", "{port: 8080, nodePort: 30080}", 1));
     assert_eq!(direct.workloads.len(), 1);
     let port = &web(&direct).container.ports[0];
     assert_eq!((port.container, port.host), (8080, Some(PortRange::one(30080))));
     assert!(web(&direct).container.expose.is_empty());
-    told(&with("NodePort", "{port: 80, nodePort: 80}", 1), &["must be from 30000 to 32767, but is 80"]);
-    told(
+    assert_findings(
+        &with("NodePort", "{port: 80, nodePort: 80}", 1),
+        &["must be from 30000 to 32767, but is 80"],
+    );
+    assert_findings(
         &with("ClusterIP", "{port: 80, nodePort: 30080}", 1),
         &["must not be set when `type` is `ClusterIP`"],
     );
-    told(&with("ClusterIP", "{port: 80, targetPort: nope}", 1), &["`web` has no port named `nope`"]);
-    told(
+    assert_findings(
+        &with("ClusterIP", "{port: 80, targetPort: nope}", 1),
+        &["`web` has no port named `nope`"],
+    );
+    assert_findings(
         &with("ClusterIP", "{port: 1, protocol: SCTP, targetPort: 2}", 1),
         &["SCTP is forwarded to one instance only"],
     );
-    told(&with("ExternalName", "{port: 80}", 1), &["`externalName` is missing"]);
+    assert_findings(&with("ExternalName", "{port: 80}", 1), &["`externalName` is missing"]);
     let lost = format!(
         "{}{}",
         deployment("web", "", ""),
         service("x", "{selector: {app: wbe}, ports: [{port: 1}]}")
     );
-    told(
+    assert_findings(
         &lost,
         &["`x` selects no workload of this application, so its name does not resolve (`web` has `app: web`"],
     );
     let none = format!("{}{}", deployment("web", "", ""), service("x", "{ports: [{port: 1}]}"));
-    told(&none, &["warning: spec: has no effect: a Service without a selector needs hand-written endpoints"]);
+    assert_findings(
+        &none,
+        &["warning: spec: has no effect: a Service without a selector needs hand-written endpoints"],
+    );
     let with_field = |field: &str| {
         with("ClusterIP", "{port: 8080}", 2)
             .replace("selector: {app: web}, ports", &format!("{field}, selector: {{app: web}}, ports"))
     };
-    told(
+    assert_findings(
         &with_field("sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 86401}}"),
         &["must be from 1 to 86400"],
     );
-    told(
+    assert_findings(
         &with_field("sessionAffinityConfig: {clientIP: {timeoutSeconds: 1}}"),
         &["must not be set when `sessionAffinity` is `None`"],
     );
-    told(&with_field("externalIPs: [0.0.0.0]"), &["`0.0.0.0` is not an IP address by which"]);
+    assert_findings(&with_field("externalIPs: [0.0.0.0]"), &["`0.0.0.0` is not an IP address by which"]);
     let both = with_field("type: LoadBalancer, clusterIP: None").replace("{type: ClusterIP, ", "{");
-    told(&both, &["a Service without an address of its own cannot be published"]);
+    assert_findings(&both, &["a Service without an address of its own cannot be published"]);
 }
 
 #[test]
@@ -490,7 +501,7 @@ fn service_gets_a_proxy_where_names_do_not_suffice() {
         |stack: &Stack| stack.workloads.get(&"front_proxy_worker".into())?.container.command.clone();
     let words = |text: &[&str]| Some(text.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());
 
-    let elsewhere = stack(&with("ports: [{port: 80, targetPort: http}]", 3));
+    let elsewhere = stack_without_findings(&with("ports: [{port: 80, targetPort: http}]", 3));
     assert_eq!(
         command(&elsewhere),
         words(&["proxy", "--ready-only", "--hand-over", "80/tcp=_front._web:8080"])
@@ -503,8 +514,10 @@ fn service_gets_a_proxy_where_names_do_not_suffice() {
     assert!(proxy.container.read_only && proxy.container.cap_drop == ["ALL"]);
     assert_eq!(elsewhere.inventory.workloads[&"front_proxy".into()].to_string(), "Service default/front");
 
-    let published =
-        stack(&with("type: NodePort, externalIPs: [192.0.2.1], ports: [{port: 8080, nodePort: 30080}]", 2));
+    let published = stack_without_findings(&with(
+        "type: NodePort, externalIPs: [192.0.2.1], ports: [{port: 8080, nodePort: 30080}]",
+        2,
+    ));
     assert!(web(&published).container.ports.is_empty(), "the proxy holds the ports");
     let held = &published.workloads[&"front_proxy".into()].container.ports;
     let held: Vec<_> =
@@ -512,16 +525,18 @@ fn service_gets_a_proxy_where_names_do_not_suffice() {
     let one = |port| Some(PortRange::one(port));
     assert_eq!(held, [(8080, None, one(30080)), (8080, Some("192.0.2.1".to_owned()), one(8080))]);
     let balanced = with("type: LoadBalancer, externalIPs: [192.0.2.1], ports: [{port: 8080}]", 2);
-    let held = &stack(&balanced).workloads[&"front_proxy".into()].container.ports;
+    let held = &stack_without_findings(&balanced).workloads[&"front_proxy".into()].container.ports;
     assert_eq!((held.len(), held[0].host), (1, one(8080)), "on all addresses of the host");
 
-    let sticky = |replicas| stack(&with("sessionAffinity: ClientIP, ports: [{port: 8080}]", replicas));
+    let sticky = |replicas| {
+        stack_without_findings(&with("sessionAffinity: ClientIP, ports: [{port: 8080}]", replicas))
+    };
     let expected =
         words(&["proxy", "--affinity=10800", "--ready-only", "--hand-over", "8080/tcp=_front._web:8080"]);
     assert_eq!(command(&sticky(2)), expected);
     assert_eq!(command(&sticky(1)), None, "one instance is always the same");
     for direct in ["ports: [{port: 8080}]", "clusterIP: None, ports: [{port: 80, targetPort: http}]"] {
-        assert_eq!(command(&stack(&with(direct, 3))), None, "{direct}");
+        assert_eq!(command(&stack_without_findings(&with(direct, 3))), None, "{direct}");
     }
 
     // Two workloads with the named port at different numbers, and one of them on the host's own network.
@@ -534,7 +549,7 @@ fn service_gets_a_proxy_where_names_do_not_suffice() {
             "{selector: {tier: all}, ports: [{name: a, port: 80, targetPort: http}, {name: b, port: 53, protocol: UDP}]}"
         ),
     );
-    let both = stack(
+    let both = stack_without_findings(
         &text
             .replace("labels: {app: one}", "labels: {app: one, tier: all}")
             .replace("labels: {app: two}", "labels: {app: two, tier: all}"),
@@ -552,9 +567,9 @@ fn annotation_gives_a_service_a_proxy() {
         deployment("web", "", "tty: false") + &front.replace("{name: front}", &head)
     };
     let ports = "ports: [{port: 8080}]";
-    let direct = stack(&annotated("", ports));
+    let direct = stack_without_findings(&annotated("", ports));
     assert_eq!(aliases(&direct, "web", "shop_default")[0], "front");
-    let asked = stack(&annotated("driftless.proxy: 'true'", ports));
+    let asked = stack_without_findings(&annotated("driftless.proxy: 'true'", ports));
     assert!(asked.workloads.contains_key(&"front_proxy_worker".into()));
     assert_eq!(aliases(&asked, "front_proxy", "shop_default")[0], "front");
     assert_eq!(aliases(&asked, "web", "shop_default"), ["_front._web", "web"]);
@@ -575,11 +590,11 @@ fn annotation_gives_a_service_a_proxy() {
             "driftless.proxy: has no effect: an ExternalName has a proxy in any case",
         ),
     ] {
-        told(&annotated(annotation, spec), &[expected]);
+        assert_findings(&annotated(annotation, spec), &[expected]);
     }
     let of_pods = "metadata: {name: web, annotations: {driftless.proxy: 'true'}}";
     let text = deployment("web", "", "tty: false").replace("metadata: {name: web}", of_pods);
-    told(&text, &["metadata.annotations: has no effect"]);
+    assert_findings(&text, &["metadata.annotations: has no effect"]);
 }
 
 #[test]
@@ -593,7 +608,7 @@ fn services_of_probed_pods_forward_to_ready_pods_only() {
             "{web}{}",
             service("front", &format!("{{selector: {{app: web}}, {spec}, ports: [{{port: 8080}}]}}"))
         );
-        let found = stack(&text);
+        let found = stack_without_findings(&text);
         let proxy = found.workloads.get(&"front_proxy_worker".into())?;
         Some((proxy.container.command.clone().unwrap(), proxy.container.image.clone()))
     };
@@ -635,7 +650,7 @@ fn services_of_probed_pods_forward_to_ready_pods_only() {
 fn pod_runs_on_linux_and_on_the_architecture_it_selects() {
     let of = |pod: &str| {
         let found = render(&deployment("web", pod, "tty: false"));
-        (found.stack.as_ref().map(|it| web(it).architecture.clone()), lines(&found))
+        (found.stack.as_ref().map(|it| web(it).architecture.clone()), lines(&found.findings))
     };
     for quiet in [
         "nodeSelector: {kubernetes.io/os: linux}",
@@ -670,7 +685,10 @@ fn services_set_variables_in_pods_that_ask_for_them() {
     );
     let container = "command: [a, $(CACHE_DB_SERVICE_HOST)]\nenv: [{name: CACHE_DB_PORT, value: own}, {name: URL, value: \
                      x:$(CACHE_DB_SERVICE_PORT)}]";
-    let asked = stack(&format!("{}{services}", deployment("web", "enableServiceLinks: true", container)));
+    let asked = stack_without_findings(&format!(
+        "{}{services}",
+        deployment("web", "enableServiceLinks: true", container)
+    ));
     let own = &web(&asked).container;
     assert_eq!(own.entrypoint.as_deref(), Some(&["a".to_owned(), "cache-db".to_owned()][..]));
     let value = |name: &str| own.env.get(name).cloned().flatten().unwrap_or_default();
@@ -688,9 +706,12 @@ fn services_set_variables_in_pods_that_ask_for_them() {
     }
     for pod in ["hostPID: false", "enableServiceLinks: false"] {
         let text = format!("{}{services}", deployment("web", pod, "tty: false"));
-        assert_eq!(web(&stack(&text)).container.env, BTreeMap::new(), "{pod}");
+        assert_eq!(web(&stack_without_findings(&text)).container.env, BTreeMap::new(), "{pod}");
         let refers = format!("{}{services}", deployment("web", pod, container));
-        told(&refers, &["`$(CACHE_DB_SERVICE_HOST)` is not set: Services set variables only on request"]);
+        assert_findings(
+            &refers,
+            &["`$(CACHE_DB_SERVICE_HOST)` is not set: Services set variables only on request"],
+        );
     }
 }
 
@@ -735,20 +756,19 @@ fn kinds_of_extensions_name_the_alternative() {
     let found = render("apiVersion: notargoproj.io/v1\nkind: Application\nmetadata: {name: a}\n");
     assert!(found.findings[0].to_string().contains("operator"), "{}", found.findings[0]);
     let rule = "---\napiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata: {name: a}\n";
-    told(&format!("{}{rule}", deployment("web", "", "")), &["the kind PrometheusRule has no effect"]);
+    assert_findings(
+        &format!("{}{rule}", deployment("web", "", "")),
+        &["the kind PrometheusRule has no effect"],
+    );
 }
 
 #[test]
 fn gpus_of_other_forms_are_refused_with_help() {
     let class = deployment("web", "runtimeClassName: nvidia", "");
-    told(&class, &["runtimeClassName: is not supported yet; for a GPU, remove it"]);
+    assert_findings(&class, &["runtimeClassName: is not supported yet; for a GPU, remove it"]);
     let device = deployment("web", "", "resources: {limits: {gpu.intel.com/i915: 1}}");
-    told(&device, &["the resource `gpu.intel.com/i915` is not supported yet"]);
-    assert!(
-        lines(&render(&device))[0].contains("`hostPath` of type `CharDevice`"),
-        "{:?}",
-        lines(&render(&device))
-    );
+    assert_findings(&device, &["the resource `gpu.intel.com/i915` is not supported yet"]);
+    assert!(findings(&device)[0].contains("`hostPath` of type `CharDevice`"), "{:?}", findings(&device));
 }
 
 #[test]
@@ -785,7 +805,7 @@ fn a_proxy_leads_to_the_pods_of_its_own_service_alone() {
         service("first", &format!("{{{first}, {ports}}}")),
         service("all", &format!("{{selector: {{app: db}}, {ports}}}")),
     );
-    let found = stack(&text);
+    let found = stack_without_findings(&text);
     let pods_of = |service: &str| -> Vec<&str> {
         let worker = &found.workloads[&format!("{service}_proxy_worker").as_str().into()];
         let command = worker.container.command.as_ref();
@@ -809,13 +829,13 @@ fn owners_of_pods_say_how_often_and_how_long_they_run() {
     let one_by_one = Strategy::RollingUpdate { max_surge: 0, max_unavailable: 1 };
     let forever = "restartPolicy: Always";
 
-    let daemon = stack(&owned("DaemonSet", "apps/v1", selector, forever));
+    let daemon = stack_without_findings(&owned("DaemonSet", "apps/v1", selector, forever));
     assert_eq!((web(&daemon).replicas, web(&daemon).strategy), (1, one_by_one));
 
     let set = "selector: {matchLabels: {app: web}}\n  serviceName: db\n  volumeClaimTemplates: [{metadata: {name: data}, spec: {}}]";
     let text = owned("StatefulSet", "apps/v1", set, forever)
         .replace("image: a:1", "image: \"a:1\", volumeMounts: [{name: data, mountPath: /data}]");
-    let stateful = stack(&format!(
+    let stateful = stack_without_findings(&format!(
         "{text}{}",
         service("db", "{clusterIP: None, selector: {app: web}, ports: [{port: 1}]}")
     ));
@@ -829,20 +849,20 @@ fn owners_of_pods_say_how_often_and_how_long_they_run() {
         "{names:?}"
     );
 
-    let job = stack(&owned("Job", "batch/v1", "backoffLimit: 2", "restartPolicy: Never"));
+    let job = stack_without_findings(&owned("Job", "batch/v1", "backoffLimit: 2", "restartPolicy: Never"));
     assert_eq!(
         (web(&job).container.restart, web(&job).completion),
         (RestartPolicy::No, Completion::OnSuccess)
     );
     let of = web(&job).job().unwrap();
     assert_eq!((of.backoff_limit, of.fresh, of.is_plain(&"web".into())), (2, true, true));
-    let job = stack(&owned("Job", "batch/v1", "suspend: true", "restartPolicy: OnFailure"));
+    let job = stack_without_findings(&owned("Job", "batch/v1", "suspend: true", "restartPolicy: OnFailure"));
     assert_eq!((web(&job).replicas, web(&job).job().unwrap().fresh), (0, false));
-    told(
+    assert_findings(
         &owned("Job", "batch/v1", "backoffLimit: 2", ""),
         &["a Job needs `restartPolicy: OnFailure` or `Never`"],
     );
-    told(
+    assert_findings(
         &owned("DaemonSet", "apps/v1", selector, "restartPolicy: Never"),
         &["must be `Always` in a DaemonSet"],
     );
@@ -852,34 +872,38 @@ fn owners_of_pods_say_how_often_and_how_long_they_run() {
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec: {{restartPolicy: {policy}, containers: [{{name: a, \
              image: \"a:1\"}}]}}\n"
         );
-        let stack = stack(&text);
+        let stack = stack_without_findings(&text);
         (web(&stack).container.restart, web(&stack).completion)
     };
     assert_eq!(pod("Always"), (RestartPolicy::UnlessStopped, Completion::Never));
     assert_eq!(pod("OnFailure"), (RestartPolicy::OnFailure { max_retries: None }, Completion::OnSuccess));
     assert_eq!(pod("Never"), (RestartPolicy::No, Completion::OnSuccess));
 
-    let (replicas, told) =
+    let (replicas, replaced) =
         rendered(&owned("ReplicaSet", "apps/v1", &format!("{selector}\n  replicas: 2"), forever));
     assert_eq!(web(&replicas).replicas, 2);
-    assert!(lines(&told)[0].contains("replaced, as in a Deployment"), "{:?}", lines(&told));
+    assert!(
+        lines(&replaced.findings)[0].contains("replaced, as in a Deployment"),
+        "{:?}",
+        lines(&replaced.findings)
+    );
 }
 
 #[test]
 fn one_name_is_one_object() {
     let twice = format!("{SETTINGS}{SETTINGS}{}", deployment("web", "", ""));
-    told(
+    assert_findings(
         &twice,
         &["the ConfigMap `settings` is already defined at a.yaml:", "the Secret `login` is already defined"],
     );
     let service = service("x", "{selector: {app: web}, ports: [{port: 1}]}");
-    told(
+    assert_findings(
         &format!("{}{service}{service}", deployment("web", "", "")),
         &["the Service `x` is already defined at"],
     );
     let job = "---\napiVersion: batch/v1\nkind: CronJob\nmetadata: {name: web}\nspec:\n  schedule: '0 2 * * *'\n  jobTemplate: \
                {spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: nginx:1.27}]}}}}\n";
-    told(
+    assert_findings(
         &format!("{}{job}", deployment("web", "", "")),
         &["the CronJob `web` would have containers of the same name as the Deployment `web` at a.yaml:"],
     );
@@ -927,7 +951,7 @@ spec: {volumeName: first, accessModes: [ReadWriteOnce]}
     let db = set("db", templates, pod);
     let first = persistent("first", "/srv/first", "");
     let second = persistent("second", "/srv/second", ", claimRef: {name: data-db-1}");
-    let stack = stack(&format!("{db}{claimed}{first}{second}"));
+    let stack = stack_without_findings(&format!("{db}{claimed}{first}{second}"));
     let source = |pod: &str| stack.workloads[&pod.into()].container.mounts[0].source.clone();
     let host = |path: &str| MountSource::Bind {
         path: path.to_owned(),
@@ -940,10 +964,13 @@ spec: {volumeName: first, accessModes: [ReadWriteOnce]}
     assert_eq!(name, "shop_data-db-2");
     // Nobody makes the claim that this one is kept for.
     let unused = persistent("second", "/srv/second", ", claimRef: {name: data-db-9}");
-    told(&format!("{db}{unused}"), &["no claim of this application gets `second`"]);
+    assert_findings(&format!("{db}{unused}"), &["no claim of this application gets `second`"]);
     // Only one of two can be kept for it.
     let third = persistent("third", "/srv/third", ", claimRef: {name: data-db-1}");
-    told(&format!("{db}{second}{third}"), &["the PersistentVolume `second` already", "gets `third`"]);
+    assert_findings(
+        &format!("{db}{second}{third}"),
+        &["the PersistentVolume `second` already", "gets `third`"],
+    );
 }
 
 #[test]
@@ -956,7 +983,8 @@ kind: PersistentVolumeClaim
 metadata: {name: files}
 spec: {accessModes: [ReadWriteOnce]}
 ";
-    let read = |text: &str| stack(text).workloads[&"web-0".into()].container.mounts[0].read_only;
+    let read =
+        |text: &str| stack_without_findings(text).workloads[&"web-0".into()].container.mounts[0].read_only;
     let text = format!("{}{claim}", set("web", "  replicas: 1", pod));
     assert!(read(&text) && !read(&text.replace("readOnly: true", "readOnly: false")));
 }
@@ -966,7 +994,7 @@ fn partition_of_a_set_counts_pods_from_its_first_ordinal() {
     let spec = "  replicas: 3
   ordinals: {start: 5}
   updateStrategy: {rollingUpdate: {partition: 2}}";
-    let stack = stack(&set("db", spec, "      containers: [{name: db, image: 'db:1'}]"));
+    let stack = stack_without_findings(&set("db", spec, "      containers: [{name: db, image: 'db:1'}]"));
     let held: Vec<&str> = stack
         .workloads
         .iter()
@@ -982,7 +1010,7 @@ fn pods_of_a_set_have_their_own_host_names() {
       subdomain: mq
       containers: [{name: mq, image: 'mq:1'}]";
     let text = set("mq", "  replicas: 2", pod);
-    told(&text, &["has no effect: the pods have names", "has no effect: the pods have names"]);
+    assert_findings(&text, &["has no effect: the pods have names", "has no effect: the pods have names"]);
     let (stack, _) = rendered(&text);
     let names: Vec<_> = stack.workloads.values().map(|it| it.container.hostname.clone().unwrap()).collect();
     assert_eq!(names, ["mq-0", "mq-1"]);
@@ -1009,7 +1037,7 @@ kind: Service
 metadata: {name: front}
 spec: {type: NodePort, selector: {app: web}, ports: [{name: a, port: 80, nodePort: 30080, targetPort: http}, {name: b, port: 81, nodePort: 30081, targetPort: login}]}
 ";
-    let stack = stack(text);
+    let stack = stack_without_findings(text);
     let commands: String = stack
         .subjects()
         .filter(|it| it.workload.container.image == PROXY_IMAGE)

@@ -1,32 +1,8 @@
 //! Kubernetes: who is reached by which name and which port of the host, where the manifest leaves it open.
 
-use driftless_files::{AppSpec, MemoryFiles, Rendered};
-use driftless_kubernetes as kubernetes;
 use driftless_model::{Facts, NetworkMode, PortRange, Stack};
 
-fn render(app: &str, files: &[(&str, &str)]) -> Rendered {
-    let paths: Vec<&str> = files.iter().map(|(path, _)| *path).collect();
-    let spec = AppSpec::kubernetes(app, &paths);
-    kubernetes::render(&MemoryFiles::new(files.iter().copied()), &spec)
-}
-
-fn lines(rendered: &Rendered) -> Vec<String> {
-    rendered.findings.iter().map(ToString::to_string).collect()
-}
-
-#[track_caller]
-fn stack(text: &str) -> Stack {
-    let rendered = render("shop", &[("a.yaml", text)]);
-    assert_eq!(lines(&rendered), [""; 0]);
-    rendered.stack.unwrap()
-}
-
-#[track_caller]
-fn told(text: &str, expected: &[&str]) {
-    let found = lines(&render("shop", &[("a.yaml", text)]));
-    let is_so = found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| a.contains(b));
-    assert!(is_so, "expected: {expected:#?}\nfound: {found:#?}");
-}
+use crate::kubernetes_manifests::{assert_findings, render_files, stack_without_findings};
 
 const WEB: &str = "
 ---
@@ -62,7 +38,7 @@ fn published(stack: &Stack) -> Vec<(u16, &'static str, PortRange)> {
 
 #[test]
 fn a_node_port_that_is_left_open_follows_from_names_alone() {
-    let one = stack(&format!("{WEB}{}", node_service("front", "{port: 80}")));
+    let one = stack_without_findings(&format!("{WEB}{}", node_service("front", "{port: 80}")));
     let [port] = node_ports(&one, "front")[..] else { panic!("one port") };
     assert!((30_086..=32_767).contains(&port), "{port}: below are those that people choose");
     assert_eq!(published(&one), [(80, "tcp", PortRange::one(port))]);
@@ -76,34 +52,37 @@ fn a_node_port_that_is_left_open_follows_from_names_alone() {
         vec![("a.yaml", other.clone()), ("b.yaml", format!("{front}{WEB}"))],
     ] {
         let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
-        let both = render("shop", &files).stack.unwrap();
+        let both = render_files("shop", &files).stack.unwrap();
         assert_eq!(node_ports(&both, "front"), [port]);
         assert_ne!(node_ports(&both, "another"), [port]);
     }
     // The same manifests a second time on the host are another application.
-    let twin = render("stage", &[("a.yaml", format!("{WEB}{front}").as_str())]).stack.unwrap();
+    let twin = render_files("stage", &[("a.yaml", format!("{WEB}{front}").as_str())]).stack.unwrap();
     assert_ne!(node_ports(&twin, "front"), [port]);
 }
 
 #[test]
 fn a_node_port_keeps_out_of_the_way_of_those_that_are_given() {
-    let alone = stack(&format!("{WEB}{}", node_service("front", "{port: 80}")));
+    let alone = stack_without_findings(&format!("{WEB}{}", node_service("front", "{port: 80}")));
     let [port] = node_ports(&alone, "front")[..] else { panic!("one port") };
     let given = node_service("a", &format!("{{port: 80, nodePort: {port}}}"));
-    let moved = stack(&format!("{WEB}{}{given}", node_service("front", "{port: 80}")));
+    let moved = stack_without_findings(&format!("{WEB}{}{given}", node_service("front", "{port: 80}")));
     assert_eq!(node_ports(&moved, "a"), [port]);
     let next = if port == 32_767 { 30_086 } else { port + 1 };
     assert_eq!(node_ports(&moved, "front"), [next]);
     let of_pod = WEB.replace("containerPort: 80}", &format!("containerPort: 80, hostPort: {port}}}"));
     assert_eq!(
-        node_ports(&stack(&format!("{of_pod}{}", node_service("front", "{port: 80}"))), "front"),
+        node_ports(
+            &stack_without_findings(&format!("{of_pod}{}", node_service("front", "{port: 80}"))),
+            "front"
+        ),
         [next]
     );
 
     // One port of two protocols is one number, whether it is given for one of them or for none.
     let dns = |tcp: &str| {
         let ports = format!("{{name: a, port: 53{tcp}}}, {{name: b, port: 53, protocol: UDP}}");
-        node_ports(&stack(&format!("{WEB}{}", node_service("dns", &ports))), "dns")
+        node_ports(&stack_without_findings(&format!("{WEB}{}", node_service("dns", &ports))), "dns")
     };
     let [tcp, udp] = dns("")[..] else { panic!("two ports") };
     assert_eq!(tcp, udp);
@@ -113,7 +92,7 @@ fn a_node_port_keeps_out_of_the_way_of_those_that_are_given() {
 #[test]
 fn a_name_outside_is_forwarded_to_on_the_ports_that_are_listed() {
     let outside = |spec: &str| format!("{WEB}{}", service("db", &format!("{{type: ExternalName, {spec}}}")));
-    let found = stack(&outside("externalName: db.example.com, ports: [{port: 5432}]"));
+    let found = stack_without_findings(&outside("externalName: db.example.com, ports: [{port: 5432}]"));
     let proxy = &found.workloads[&"db_proxy".into()];
     let command = found.workloads[&"db_proxy_worker".into()].container.command.as_ref().unwrap();
     assert_eq!(command, &["proxy", "--hand-over", "5432/tcp=db.example.com:5432"]);
@@ -121,10 +100,16 @@ fn a_name_outside_is_forwarded_to_on_the_ports_that_are_listed() {
     let names = ["db", "db.default", "db.default.svc", "db.default.svc.cluster.local"];
     assert_eq!(networks["shop_default"].aliases, names);
     assert!(proxy.container.ports.is_empty());
-    told(&outside("externalName: db.example.com"), &["an ExternalName needs its `ports` here"]);
-    told(&outside("externalName: 10.0.0.1, ports: [{port: 1}]"), &["must be a name, but it is an address"]);
-    told(&outside("externalName: a.b, ports: [{port: 1, protocol: SCTP}]"), &["SCTP cannot be forwarded"]);
-    told(
+    assert_findings(&outside("externalName: db.example.com"), &["an ExternalName needs its `ports` here"]);
+    assert_findings(
+        &outside("externalName: 10.0.0.1, ports: [{port: 1}]"),
+        &["must be a name, but it is an address"],
+    );
+    assert_findings(
+        &outside("externalName: a.b, ports: [{port: 1, protocol: SCTP}]"),
+        &["SCTP cannot be forwarded"],
+    );
+    assert_findings(
         &format!("{WEB}{}", service("web", "{selector: {app: web}, externalName: a.b, ports: [{port: 80}]}")),
         &["externalName: must not be set unless `type` is `ExternalName`"],
     );
@@ -139,7 +124,7 @@ fn pod_has_its_host_name_in_its_headless_service() {
         )
     };
     let headless = service("sub", "{clusterIP: None, selector: {app: busybox}}");
-    let found = stack(&format!("{}{headless}", pod("hostname: one, subdomain: sub")));
+    let found = stack_without_findings(&format!("{}{headless}", pod("hostname: one, subdomain: sub")));
     let NetworkMode::Networks(networks) = &found.workloads[&"busybox".into()].container.network_mode else {
         panic!("no networks")
     };
@@ -147,16 +132,16 @@ fn pod_has_its_host_name_in_its_headless_service() {
     for name in ["one.sub", "one.sub.default", "one.sub.default.svc.cluster.local", "sub"] {
         assert!(aliases.iter().any(|it| it == name), "{name}: {aliases:?}");
     }
-    told(
+    assert_findings(
         &format!("{}{headless}", pod("subdomain: sub")),
         &["a pod without a `hostname` has no DNS name in the subdomain"],
     );
-    told(
+    assert_findings(
         &pod("hostname: one, subdomain: sub"),
         &["has no effect: no headless Service `sub` selects the pod"],
     );
     let answered = service("sub", "{selector: {app: busybox}, ports: [{port: 80}]}");
-    told(
+    assert_findings(
         &format!("{}{answered}", pod("hostname: one, subdomain: sub")),
         &["has no effect: no headless Service `sub` selects the pod"],
     );

@@ -2,17 +2,11 @@
 //! to do. And the rules of storage: which claim gets what.
 
 use driftless_docker::ObserveScope;
-use driftless_files::{MemoryFiles, Rendered};
-use driftless_kubernetes as kubernetes;
+use driftless_files::MemoryFiles;
 use driftless_manifest as manifest;
 use driftless_model::{DeviceRequest, Finding, MountSource, Port, PullPolicy, Stack};
 
-use crate::sample::manifests;
-
-fn render(text: &str) -> Rendered {
-    let spec = manifests("shop", &["a.yaml"]);
-    kubernetes::render(&MemoryFiles::new([("a.yaml", text)]), &spec)
-}
+use crate::kubernetes_manifests::{assert_one_finding_each, render, stack};
 
 fn errors(text: &str) -> Vec<String> {
     let found = render(text).findings;
@@ -22,12 +16,6 @@ fn errors(text: &str) -> Vec<String> {
 fn warnings(text: &str) -> Vec<String> {
     let found = render(text).findings;
     found.iter().filter(|it| !it.is_error()).map(Finding::to_string).collect()
-}
-
-#[track_caller]
-fn stack(text: &str) -> Stack {
-    let rendered = render(text);
-    rendered.stack.unwrap_or_else(|| panic!("{:#?}", rendered.findings))
 }
 
 /// A Pod whose `spec` ends with these lines, from line 9 on.
@@ -51,14 +39,7 @@ fn beside(object: &str) -> String {
 /// Each text has this error, and no other.
 #[track_caller]
 fn each_is_reported(cases: &[(String, &str)]) {
-    let mut wrong = Vec::new();
-    for (text, expected) in cases {
-        let found = errors(text);
-        if found.len() != 1 || !found[0].starts_with(expected) {
-            wrong.push(format!("{text}\nexpected: {expected}\n   found: {found:#?}"));
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    assert_one_finding_each(cases, errors);
 }
 
 #[test]

@@ -48,6 +48,8 @@ mod kubectl;
 mod kubernetes;
 // Manifests of other people: which share of them renders.
 mod kubernetes_corpus;
+// Manifests as the tests about them render them.
+mod kubernetes_manifests;
 // Kinds beyond the Deployment, and what they refer to.
 mod kubernetes_kinds;
 // By which names and ports of the host pods are reached.

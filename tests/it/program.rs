@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::Write as _,
     os::unix::net::UnixDatagram,
     path::PathBuf,
     process::{Output, Stdio},
@@ -19,6 +20,16 @@ use tokio::{
 
 /// Time limit for a state.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
+
+/// Ends a test that this machine cannot run, with a line in the output. It fails if `DRIFTLESS_NO_SKIP`, a list, names what the
+/// machine needs for it.
+#[track_caller]
+pub(crate) fn skip(need: &str, why: &str) {
+    let promised = std::env::var("DRIFTLESS_NO_SKIP").unwrap_or_default();
+    assert!(!promised.split(',').any(|name| name == need), "DRIFTLESS_NO_SKIP names {need}, but {why}");
+    // Without the capture of the output, which hides that of a test that passes.
+    writeln!(std::io::stderr(), "skipped, {why}").unwrap();
+}
 
 /// A running agent without an engine, with folders of its own.
 pub(crate) struct Program {

@@ -6,6 +6,7 @@
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
+    io::Write as _,
     net::TcpListener,
     path::PathBuf,
     sync::atomic::{AtomicU16, Ordering},
@@ -42,6 +43,16 @@ pub use swarm::Swarm;
 
 /// The longest wait for a state before the test fails. Only a broken agent, or a very slow machine, reaches it.
 pub const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Ends a test that this machine cannot run, with a line in the output. It fails if `DRIFTLESS_NO_SKIP`, a list, names what the
+/// machine needs for it: then the caller has promised that it is there.
+#[track_caller]
+pub fn skip(need: &str, why: &str) {
+    let promised = std::env::var("DRIFTLESS_NO_SKIP").unwrap_or_default();
+    assert!(!promised.split(',').any(|name| name == need), "DRIFTLESS_NO_SKIP names {need}, but {why}");
+    // Without the capture of the output, which hides that of a test that passes.
+    writeln!(std::io::stderr(), "skipped, {why}").unwrap();
+}
 
 /// One repository with one application in it, and the containers of the application.
 pub struct Site {

@@ -24,7 +24,7 @@ use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpSocket, TcpStream},
-    sync::oneshot,
+    sync::{mpsc, oneshot},
 };
 use tower::ServiceExt;
 
@@ -269,15 +269,23 @@ async fn every_write_is_in_the_audit() {
 #[tokio::test]
 async fn request_that_finds_no_seat_is_in_the_audit() {
     let it = with_token();
-    // Bodies that do not end hold all seats.
+    // Bodies that do not end hold all seats. A body is read as soon as its request has one.
+    let (reading, mut read) = mpsc::unbounded_channel();
     for _ in 0..160 {
         let request = Request::post("/api/v1/applications/shop/rollback").header("host", "driftless.example");
         let request = request.header("authorization", format!("Bearer {CONFIGURED}"));
-        let body = Body::from_stream(stream::pending::<Result<Vec<u8>, std::io::Error>>());
+        let reading = reading.clone();
+        let body = Body::from_stream(stream::once(async move {
+            reading.send(()).unwrap();
+            std::future::pending::<Result<Vec<u8>, std::io::Error>>().await
+        }));
         tokio::spawn(it.router.clone().oneshot(request.body(body).unwrap()));
     }
+    for _ in 0..160 {
+        read.recv().await.unwrap();
+    }
     let sync = "/api/v1/applications/shop/sync";
-    while it.status("POST", sync, CONFIGURED).await != StatusCode::SERVICE_UNAVAILABLE {}
+    assert_eq!(it.status("POST", sync, CONFIGURED).await, StatusCode::SERVICE_UNAVAILABLE);
     let newest = it.store.audit(None, 1, None).unwrap().remove(0);
     assert_eq!((newest.action.as_str(), newest.result), ("sync", AuditResult::Failed));
     assert!(newest.message.contains("too many requests"), "{}", newest.message);

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use driftless_files::MemoryFiles;
-use driftless_manifest::{Configured, Discovery, discover, discover_for, may_hide, render};
+use driftless_files::{AppSpec, MemoryFiles};
+use driftless_manifest::{Configured, Discovery, discover, discover_for, may_hide, render, unlisted};
 use driftless_model::{AppName, Format, Held, HostIdentity, Location, Stack, check, conflicts};
 
 const COMPOSE: &str = "services: {web: {image: app}}\n";
@@ -621,4 +621,51 @@ fn manifest_that_is_a_broken_link_is_an_error() {
     link("../hosts-of-2024/nas", "hosts/nas");
     let none = found();
     assert_eq!((none.apps.len(), none.findings.len(), none.empty_folder.as_deref()), (0, 1, None));
+}
+
+/// Links to secrets that Git ignores, as repositories of Home Assistant or Ansible have them.
+#[test]
+fn broken_link_without_a_manifest_is_no_application() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let write = |path: &str, text: &str| {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    let link = |target: &str, path: &str| std::os::unix::fs::symlink(target, root.join(path)).unwrap();
+    write("hosts/nas/apps/esphome/compose.yaml", COMPOSE);
+    write("hosts/nas/esphome/README.md", "Devices\n");
+    write("hosts/nas/orders/deployment.yaml", DEPLOYMENT);
+    link("/run/all.yaml", "hosts/nas/secrets.yaml");
+    link("../all.yaml", "hosts/nas/esphome/secrets.yaml");
+    link("../common.yaml", "hosts/nas/esphome/compose.override.yaml");
+    link("../all.json", "hosts/nas/esphome/secrets.json");
+    link("../service.yaml", "hosts/nas/orders/service.yaml");
+    let files = driftless_git::Directory::open(root).unwrap();
+    let found = discover(&files, "hosts/nas", "infra", &[]);
+    let paths: Vec<&str> = found.apps.iter().map(|app| app.path.as_str()).collect();
+    assert_eq!(paths, ["hosts/nas/apps/esphome", "hosts/nas/orders"]);
+    assert_eq!(findings(&found), Vec::<String>::new());
+    let none = unlisted(&files, "hosts/nas", &paths.iter().map(|&path| path.to_owned()).collect(), &[]);
+    assert_eq!(none, Vec::<String>::new());
+    let errors = |app: &AppSpec| -> Vec<String> {
+        let errors = render(&files, app).findings.into_iter().filter(driftless_model::Finding::is_error);
+        errors.map(|error| error.location.file).collect()
+    };
+    assert_eq!(errors(&found.apps[0]), Vec::<String>::new());
+    assert_eq!(errors(&found.apps[1]), ["hosts/nas/orders/service.yaml"], "next to a manifest it is one");
+    for file in ["secrets.yaml", "secrets.json"] {
+        assert!(may_hide(&format!("hosts/nas/esphome/{file}"), "hosts/nas/esphome"), "{file}");
+    }
+    for (link, folder) in
+        [("orders/below/a.yaml", "orders"), ("orders/result", "orders"), ("a.yaml", "orders")]
+    {
+        assert!(!may_hide(link, folder), "{link}");
+    }
+
+    // The configuration says that this folder is an application.
+    let listed = Configured { path: "hosts/nas/esphome".to_owned(), ..Configured::default() };
+    let found = discover(&files, "hosts/nas", "infra", &[listed]);
+    assert!(errors(&found.apps[0]).contains(&"hosts/nas/esphome/secrets.yaml".to_owned()));
 }

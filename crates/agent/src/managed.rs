@@ -229,6 +229,9 @@ mod tests {
         }
         view.broken_links = vec![Finding::error(Location::file("shop/.env"), "", "is a symbolic link")];
         assert_eq!(view.absence(&known("shop"), &[]), Absence::Unclear, "it may name the Compose files");
+        let manifest = Finding::error(Location::file("shop/deployment.yaml"), "", "is a symbolic link");
+        view.broken_links = vec![manifest];
+        assert_eq!(view.absence(&known("shop"), &[]), Absence::Unclear, "it was the manifest");
     }
 
     #[test]

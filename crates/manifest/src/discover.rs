@@ -148,11 +148,13 @@ pub fn discover_for(
 }
 
 /// Whether an application that was found in a folder may be missing because a link cannot be followed: its folder was the link, or
-/// behind it, or the link was its file of variables, which may name its Compose files.
+/// behind it, or the link was one of its manifests, or its file of variables, which may name its Compose files.
 pub fn may_hide(link: &str, folder: &str) -> bool {
     let is_above = folder.strip_prefix(link).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     let inside = if folder.is_empty() { Some(link) } else { link.strip_prefix(&format!("{folder}/")) };
-    is_above || inside.is_some_and(|name| name.starts_with(".env"))
+    let is_manifest =
+        |name: &str| !name.contains('/') && [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end));
+    is_above || inside.is_some_and(|name| name.starts_with(".env") || is_manifest(name))
 }
 
 /// The folders at `path` and below in which [`discover`] would find applications, and that are neither `listed` nor used by the
@@ -204,6 +206,8 @@ enum FolderContent {
     Component(Vec<String>),
     /// Files that cannot be read as YAML, and no manifest.
     Unreadable(Vec<String>),
+    /// Links that cannot be followed and have the names of manifests, and no manifest.
+    BrokenLinks(Vec<String>),
     Nothing,
 }
 
@@ -242,7 +246,10 @@ impl<'a> Search<'a> {
                 self.add(folder, Format::Kubernetes, files, Vec::new(), &Configured::default());
             }
             FolderContent::Unreadable(files) => self.unreadable_or_below(folder, entries, depth, files),
-            FolderContent::Nothing => self.folders_below(folder, entries, depth),
+            // Most such links are none of an application, such as one to secrets that are not in Git.
+            FolderContent::BrokenLinks(_) | FolderContent::Nothing => {
+                self.folders_below(folder, entries, depth);
+            }
             FolderContent::Component(_) => {}
         }
     }
@@ -356,6 +363,10 @@ impl<'a> Search<'a> {
                 FolderContent::Component(files) | FolderContent::Unreadable(files) => {
                     self.add(&path, Format::Kubernetes, files, Vec::new(), one);
                 }
+                FolderContent::BrokenLinks(files) => match self.named_by_variables(&path, one) {
+                    Some(spec) => self.found.push(spec),
+                    None => self.add(&path, Format::Kubernetes, files, Vec::new(), one),
+                },
                 FolderContent::Nothing => match self.named_by_variables(&path, one) {
                     Some(spec) => self.found.push(spec),
                     None => self.report_entry(&path, NO_APPLICATION, one),
@@ -423,7 +434,7 @@ impl<'a> Search<'a> {
             };
         }
         let mut kubernetes: Vec<String> = kustomization.into_iter().collect();
-        let (mut unreadable, mut json) = (Vec::new(), Vec::new());
+        let (mut unreadable, mut links, mut json) = (Vec::new(), Vec::new(), Vec::new());
         for (name, entry) in entries {
             let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
             let is_yaml = matches!(extension, "yaml" | "yml");
@@ -444,8 +455,9 @@ impl<'a> Search<'a> {
             let path = join(folder, name);
             match self.documents(&path) {
                 Some(documents) if kubernetes::is_kubernetes(&documents) => kubernetes.push(path),
-                // An unreadable file next to a Compose file may be a configuration or a template. Next to a manifest it
+                // An unreadable file or link next to a Compose file may be a configuration or a template. Next to a manifest it
                 // counts as one, so that rendering reports the error.
+                None if compose.is_none() && matches!(self.files.entry(&path), Ok(None)) => links.push(path),
                 None if compose.is_none() => unreadable.push(path),
                 Some(_) | None => {}
             }
@@ -453,12 +465,15 @@ impl<'a> Search<'a> {
         let Some(compose) = compose else {
             // As `kubectl apply -f FOLDER` reads them.
             kubernetes.extend(json.into_iter().filter(|path| self.is_manifest_in_json(path)));
-            match (kubernetes.is_empty(), unreadable.is_empty()) {
-                (true, true) => return FolderContent::Nothing,
-                (true, false) => return FolderContent::Unreadable(unreadable),
-                (false, _) => {}
+            if kubernetes.is_empty() {
+                return match (unreadable.is_empty(), links.is_empty()) {
+                    (false, _) => FolderContent::Unreadable(unreadable),
+                    (true, false) => FolderContent::BrokenLinks(links),
+                    (true, true) => FolderContent::Nothing,
+                };
             }
             kubernetes.extend(unreadable);
+            kubernetes.extend(links);
             kubernetes.sort();
             return FolderContent::Application(Format::Kubernetes, kubernetes, Vec::new());
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use driftless_files::{AppSpec, MemoryFiles};
+use driftless_files::{AppSpec, HostFile, MemoryFiles};
 use driftless_manifest::{Configured, Discovery, discover, discover_for, may_hide, render, unlisted};
 use driftless_model::{AppName, Format, Held, HostIdentity, Location, Stack, check, conflicts};
 
@@ -668,4 +668,32 @@ fn broken_link_without_a_manifest_is_no_application() {
     let listed = Configured { path: "hosts/nas/esphome".to_owned(), ..Configured::default() };
     let found = discover(&files, "hosts/nas", "infra", &[listed]);
     assert!(errors(&found.apps[0]).contains(&"hosts/nas/esphome/secrets.yaml".to_owned()));
+}
+
+#[test]
+fn variables_behind_a_broken_link_can_lie_on_the_host() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let compose = "services:\n  web:\n    image: app:1\n    environment: ['LEVEL=${LEVEL:-low}']\n    \
+                   env_file: [.env, {path: ../local.env, required: false}]\n";
+    std::fs::create_dir_all(root.join("apps/shop")).unwrap();
+    std::fs::write(root.join("apps/shop/compose.yaml"), compose).unwrap();
+    std::os::unix::fs::symlink("../../.env", root.join("apps/shop/.env")).unwrap();
+    std::os::unix::fs::symlink("../private/local.env", root.join("apps/local.env")).unwrap();
+    let files = driftless_git::Directory::open(root).unwrap();
+    let found = discover(&files, "apps", "infra", &[]);
+    let rendered = render(&files, &found.apps[0]);
+    assert!(rendered.stack.is_none());
+    for finding in rendered.findings.iter().filter(|it| it.is_error()) {
+        assert_eq!(finding.location.file, "apps/shop/.env", "{finding}");
+        assert!(finding.help.as_ref().unwrap().contains("`valuesFrom`"), "{finding}");
+    }
+    let host = HostFile {
+        path: "apps/shop/.env".to_owned(),
+        source: "/etc/shop.env".to_owned(),
+        content: Ok(b"LEVEL=high\n".as_slice().into()),
+        is_secret: true,
+    };
+    let rendered = render(&files, &AppSpec { host_files: vec![host], ..found.apps[0].clone() });
+    assert!(rendered.stack.is_some(), "{:?}", rendered.findings);
 }

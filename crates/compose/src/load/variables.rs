@@ -6,7 +6,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use driftless_files::{AppSpec, Files, HostValues, ReadError, broken_link, files::Entry};
+use driftless_files::{AppSpec, Files, HostValues, broken_link, files::Entry};
 use driftless_model::{Finding, Location, Mask};
 use driftless_yaml::{Kind, Node, Place};
 
@@ -21,6 +21,10 @@ use crate::{
     },
     spec::{cast::Cast, env_format::EnvFormat, path::Path, paths, tree},
 };
+
+/// The way for a file of variables that is a link which cannot be followed, as to a file that Git ignores.
+const LINK_HELP: &str = "add the file that it leads to, give it to the agent by `valuesFrom` with this `path`, or remove the link: \
+                         docs/secrets.md#values-that-lie-on-the-host-valuesfrom; `validate` and `preview` take `--host-file`";
 
 /// The largest `.env` or `env_file`, in bytes.
 const LARGEST_FILE: u64 = 1 << 20;
@@ -145,8 +149,10 @@ impl Variables {
             Ok(None) => broken_link(files, &path),
             Err(error) => Err(error),
         };
-        let unread = |error: ReadError| Some(Finding::error(Location::file(&*path), "", error.to_string()));
-        findings.extend(broken.unwrap_or_else(unread));
+        match broken {
+            Ok(broken) => findings.extend(broken.map(|broken| broken.help(LINK_HELP))),
+            Err(error) => findings.push(Finding::error(Location::file(&*path), "", error.to_string())),
+        }
         self.clone()
     }
 
@@ -303,7 +309,7 @@ pub(crate) fn read_assignments(
         Some(Entry::Folder | Entry::Submodule) => return Err(in_file(format!("`{path}` is not a file"))),
         None => {
             let broken = broken_link(files, path).map_err(|error| in_file(error.to_string()))?;
-            return broken.map_or(Ok(None), Err);
+            return broken.map_or(Ok(None), |broken| Err(broken.help(LINK_HELP)));
         }
     }
     let bytes = files.read(path, LARGEST_FILE).map_err(|error| in_file(error.to_string()))?;

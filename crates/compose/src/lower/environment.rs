@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use driftless_files::Files;
+use driftless_files::{Files, broken_link};
 use driftless_model::Finding;
 
 use crate::{
@@ -153,6 +153,10 @@ fn read_env_file(
             return Err(env_file.error(message).help(OUTSIDE_HELP));
         }
     };
+    // As Docker Compose does: it looks for the file that the link leads to.
+    if !*required && matches!(broken_link(files, &resolved), Ok(Some(_))) {
+        return Ok(Vec::new());
+    }
     let own = |name: &str| service.environment.iter().rev().find(|it| it.name == name);
     let lookup = |name: &str| {
         let own = || own(name).and_then(|it| it.value.clone());

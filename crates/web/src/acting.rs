@@ -9,7 +9,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::Extensions;
-use tokio::{task::JoinHandle, time::timeout};
+use tokio::{
+    task::{JoinError, JoinHandle},
+    time::timeout,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::error::Error;
@@ -70,5 +73,10 @@ impl ActingRequests {
 pub(super) async fn act_without_client(request: Request, next: Next) -> Response {
     let acting = ActingRequests::of(request.extensions());
     let answered = acting.spawn(acting.interruptible(next.run(request)));
-    answered.await.unwrap_or_else(|_| Error::Stopping.into_response())
+    answered.await.unwrap_or_else(|error| unanswered(&error).into_response())
+}
+
+/// The error of a request whose task has panicked, or ends with the runtime.
+pub(super) fn unanswered(error: &JoinError) -> Error {
+    if error.is_panic() { Error::Defect } else { Error::Stopping }
 }

@@ -93,6 +93,9 @@ pub(super) enum Error {
     State(String),
     #[error("the agent is shutting down")]
     Stopping,
+    /// A panic. The cause is in the log.
+    #[error("a defect of the agent ended this request")]
+    Defect,
     #[error("the agent did not answer in time")]
     TooSlow,
     #[error("this request needs a token")]
@@ -150,7 +153,7 @@ impl Error {
             Self::BodyTooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::Hook(status, _) => *status,
-            Self::Database | Self::State(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Database | Self::State(_) | Self::Defect => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
@@ -174,6 +177,7 @@ impl Error {
             Self::Refused(_) | Self::Hook(..) => "refused",
             Self::Starting(_) => "starting",
             Self::Stopping => "stopping",
+            Self::Defect => "defect",
             Self::Busy(_) => "busy",
             Self::Engine(_) => "engine",
             Self::Provider(_) => "provider",
@@ -213,6 +217,9 @@ impl Error {
             }
             Self::Starting(_) => Some("try again in a moment"),
             Self::Stopping => Some("try again when the agent runs again"),
+            Self::Defect => Some(
+                "the agent may have done it: check the application's status; its log has the cause, please report it",
+            ),
             Self::TooSlow => Some("the agent may still do it: check the application's status"),
             Self::Unauthorized => Some(
                 "send `Authorization: Bearer TOKEN`, or in a browser the token as password with any user name",

@@ -20,7 +20,7 @@ use super::{
         audit::{AuditNote, REPORT, completed, entry, entry_of},
         foreign_refusal, is_cross_site, is_same_origin,
     },
-    acting::ActingRequests,
+    acting::{ActingRequests, unanswered},
     error::Error,
     fleet::{instance_of, note_conflict},
     limits::MOST_REQUESTS,
@@ -155,14 +155,14 @@ async fn answer_and_audit(
     acting: &ActingRequests,
     auditor: Arc<Auditor>,
 ) -> Response {
-    let answered = acting.interruptible(answered);
+    // In a task of its own, so that a request that panics is in the audit: the agent may have done it.
+    let answered = acting.spawn(acting.interruptible(answered));
     let audited = acting.spawn(async move {
-        let response = answered.await;
+        let response = answered.await.unwrap_or_else(|error| unanswered(&error).into_response());
         auditor.store(completed(Some(record), &note, &response)).await;
         response
     });
-    // It has panicked, which the log says, or the runtime ends.
-    audited.await.unwrap_or_else(|_| Error::Stopping.into_response())
+    audited.await.unwrap_or_else(|error| unanswered(&error).into_response())
 }
 
 /// Ends a stream when the token or session of its request is not valid any more.
@@ -263,4 +263,30 @@ fn is_navigation(request: &Request) -> bool {
     };
     let is_page = !request.uri().path().starts_with("/api/");
     is_page && is("sec-fetch-mode", b"navigate") && is("sec-fetch-dest", b"document")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::poll_fn, task::Poll};
+
+    use driftless_clock::Clock;
+    use driftless_config::Audit;
+    use driftless_store::Store;
+    use http::StatusCode;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn request_that_panics_is_in_the_audit() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        let auditor = Arc::new(Auditor::new(store.clone(), Audit::default(), Clock::System));
+        let record = entry_of(Actor::agent(), Channel::Api, "127.0.0.1", "sync");
+        let answered = poll_fn(|_| -> Poll<Response> { panic!("a defect") });
+        let acting = ActingRequests::default();
+        let response = answer_and_audit(answered, (record, AuditNote::default()), &acting, auditor).await;
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        let entry = store.audit(None, 1, None).unwrap().remove(0);
+        assert_eq!((entry.action.as_str(), entry.result), ("sync", AuditResult::Failed));
+        assert_eq!(entry.message, Error::Defect.to_string());
+    }
 }

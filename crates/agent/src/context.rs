@@ -13,8 +13,8 @@ use driftless_store::{ContentDir, Store};
 
 use crate::{
     error::chain,
-    ownership::Ownership,
-    peers::{PeerHosts, Peers},
+    fleet::peers::{PeerHosts, Peers},
+    other_agents::ownership::Ownership,
     proxy_counters::Proxies,
     wakes::Wakes,
 };

@@ -22,7 +22,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{context::AppContext, error::chain, observe::Observer, target_revision::TargetRevision};
+use crate::{context::AppContext, error::chain, observe::Observer, revisions::target::TargetRevision};
 
 /// The deadline of one report.
 const DEADLINE: Duration = Duration::from_secs(10);

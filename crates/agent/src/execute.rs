@@ -21,7 +21,7 @@ use driftless_store::ContentDir;
 use crate::{
     endpoints::{Stopping, drain},
     error::chain,
-    image_tasks::{ImageState, ImageTasks, ReadContext},
+    images::tasks::{ImageState, ImageTasks, ReadContext},
     turns::Turn,
 };
 

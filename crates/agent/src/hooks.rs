@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use driftless_model::{EventKind, HookPhase, HookRecord, Outcome, Record, Revision, Stack};
 use driftless_plan::{begin_attempt, begin_removal, has_hook, has_post_synced};
 
-use crate::{context::AppContext, record::StoredRecord, target_revision::TargetRevision};
+use crate::{context::AppContext, record::StoredRecord, revisions::target::TargetRevision};
 
 /// The revision that is applied, and its target.
 pub(crate) struct Sync<'a> {

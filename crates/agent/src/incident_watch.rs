@@ -19,7 +19,7 @@ use driftless_plan::{IncidentChange, IncidentFacts, IncidentTimes, incidents};
 use driftless_store as store;
 use driftless_store::{IncidentUpdate, Store};
 
-use crate::{Applications, Handle, error::chain, fleet_hosts::fleet_hosts, notifications::Notifications};
+use crate::{Applications, Handle, error::chain, fleet::hosts::fleet_hosts, notifications::Notifications};
 
 /// Changes of the status within this time are judged together.
 const TOGETHER: Duration = Duration::from_secs(1);

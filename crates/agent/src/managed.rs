@@ -153,12 +153,12 @@ mod tests {
 
     use super::*;
     use crate::{
+        commits::trust::RejectedCommit,
         context::tests::{context, new_revision},
         desired::{
             Rendered,
             tests::{present, stack},
         },
-        trust::RejectedCommit,
     };
 
     fn view() -> RepositoryView {

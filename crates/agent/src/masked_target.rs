@@ -11,7 +11,7 @@ use driftless_model::{
 };
 use driftless_plan::{canonical_yaml, pod_spec};
 
-use crate::{context::AppContext, target_revision::TargetRevision};
+use crate::{context::AppContext, revisions::target::TargetRevision};
 
 /// The mask of a target, and the masked parts of its workloads' specifications.
 pub(crate) struct MaskedTarget {

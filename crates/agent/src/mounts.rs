@@ -19,7 +19,7 @@ use driftless_store as store;
 
 use crate::{
     context::AppContext, desired::Desired, error::chain, former_folder, repository::RepositoryLink,
-    target_revision::TargetRevision,
+    revisions::target::TargetRevision,
 };
 
 /// Mounted files that no revision and no container uses are removed if they were not asked for within this time. The files of

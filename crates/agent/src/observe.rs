@@ -18,10 +18,10 @@ use crate::{
     context::AppContext,
     error::chain,
     fs_scan::FsScans,
-    last_version::fallback,
     probe::Prober,
     probe_targets::{add_readiness, is_current},
-    target_revision::TargetRevision,
+    revisions::last_version::fallback,
+    revisions::target::TargetRevision,
 };
 
 /// Observes the containers of one application.

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use driftless_model::{Attempt, EventKind, Observed, PlatformImage, Record, Timestamp, is_helper_image};
 use driftless_plan::{Action, Cause, Plan, Step, StepOutcome, SwarmResult, sync_delay};
 
-use crate::{context::AppContext, execute::Executed, image_tasks::EndedTask};
+use crate::{context::AppContext, execute::Executed, images::tasks::EndedTask};
 
 /// Number of consecutive refusals of a step by the engine after which the object is held back.
 const REFUSALS_WITHOUT_BACKOFF: u32 = 3;

@@ -12,15 +12,17 @@ use driftless_plan::{Assessment, Plan, Round, WaitReason, assess, resources};
 
 use crate::{
     Applications,
-    commit_status::{AppCommitStatus, CommitResult, CommitStatuses, StatusFacts, commit_status, end_status},
+    commits::held_commit::HeldCommit,
+    commits::status::{
+        AppCommitStatus, CommitResult, CommitStatuses, StatusFacts, commit_status, end_status,
+    },
+    commits::trust::RejectedCommit,
     context::AppContext,
     desired::Desired,
-    held::HeldCommit,
     masked_target::MaskedTarget,
+    revisions::target::TargetRevision,
     status::{StatusInputs, hide_secrets},
-    target_revision::TargetRevision,
     ticket::{Ticket, Tickets},
-    trust::RejectedCommit,
     unpublished::Unpublished,
 };
 

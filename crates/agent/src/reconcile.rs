@@ -24,10 +24,8 @@ use driftless_plan::{Action, Plan, StepOutcome, Target, WaitReason, sync_delay};
 use driftless_store as store;
 
 use crate::{
-    Applications,
-    build_context::BuildContext,
-    canary_events,
-    commit_status::CommitStatuses,
+    Applications, canary_events,
+    commits::status::CommitStatuses,
     context::{AppContext, Services},
     cron_runs,
     desired::Desired,
@@ -37,29 +35,30 @@ use crate::{
     execute::{Executor, execute},
     fs_scan::FsScans,
     hooks,
-    image_calls::ImageCalls,
-    image_tasks::{BuildLimits, ImageTasks},
-    image_updates::{FollowedStack, ImageUpdates},
+    images::build_context::BuildContext,
+    images::registry_calls::ImageCalls,
+    images::tasks::{BuildLimits, ImageTasks},
+    images::updates::{FollowedStack, ImageUpdates},
     last_observation::LastObservation,
-    last_version::fallback,
     log_span,
     masked_target::MaskedTarget,
     mounts::{MountedFiles, Mounts},
     observe::Observer,
-    other_owner::OtherOwner,
+    other_agents::other_owner::OtherOwner,
+    other_agents::ownership::Own,
     outcomes::{count_failures, gets_image, held_objects, log_step, report_images, report_step},
-    ownership::Own,
     probe::Prober,
     publish::Publisher,
     record::StoredRecord,
     repository::{RepositoryLink, RepositoryLinks},
     requests::{RequestHandler, adopt},
+    revisions::last_version::fallback,
+    revisions::target::TargetRevision,
     revisions::{Revisions, forget},
     status::StatusInputs,
     swarm,
-    swarm_fetch::SwarmFetch,
-    swarm_state::{self, Agreement},
-    target_revision::TargetRevision,
+    swarm::fetch::SwarmFetch,
+    swarm::state::Agreement,
     ticket::{Ticket, Tickets},
     turns::Turns,
     unpublished::Unpublished,
@@ -367,7 +366,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         if let Some(repository) = self.repository().filter(|_| must_fetch) {
             repository.fetch_now.notify_one();
         }
-        let (action, state) = match swarm_state::agree(&self.context, target, observed, &mut self.record)? {
+        let (action, state) = match swarm::state::agree(&self.context, target, observed, &mut self.record)? {
             Agreement::Reached => {
                 self.is_overtaken = false;
                 return Ok(Agreed::Reached);
@@ -378,7 +377,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let shared = self.observer.docker().perform(self.context.name(), &action, &|_| {}).await;
         match shared {
             Ok(_) => {
-                swarm_state::note_agreed(&self.context, &mut self.record, *state);
+                swarm::state::note_agreed(&self.context, &mut self.record, *state);
                 self.is_overtaken = false;
                 Ok(Agreed::Reached)
             }

@@ -7,8 +7,8 @@ use driftless_plan::suppose_completed;
 use driftless_store::{self as store, KnownApplication};
 
 use crate::{
-    commit_failure::failed_before, context::AppContext, desired::Desired, error::chain,
-    target_revision::TargetRevision,
+    commits::failure::failed_before, context::AppContext, desired::Desired, error::chain,
+    revisions::target::TargetRevision,
 };
 
 /// When to store a record again that the disk had no room for.

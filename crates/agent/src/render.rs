@@ -13,7 +13,7 @@ use driftless_model::{
     StackHashes, WorkloadName,
 };
 
-use crate::{desired::Rendered, host_values::ReadValues, trust::RejectedCommit};
+use crate::{commits::trust::RejectedCommit, desired::Rendered, host_values::ReadValues};
 
 /// A commit that its repository accepts.
 pub(crate) struct AcceptedCommit {

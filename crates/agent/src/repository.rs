@@ -22,18 +22,18 @@ use driftless_store as store;
 use driftless_store::{KnownApplication, Store};
 
 use crate::{
+    commits::older_commits::OlderCommits,
+    commits::trust::{
+        AcceptedRewrite, RejectedCommit, Trust, accepted_by_applications, check_applications, check_commit,
+        last_accepted, remember_verified, was_verified,
+    },
     defect,
     deliveries::{DeliveryTracker, Newness},
     desired::{Rendered, RepositoryState},
     error::chain,
     host_values::{ReadValues, ValueReader},
-    older_commits::OlderCommits,
     render::{AcceptedCommit, RenderedCommit, render_all},
     ticket::Tickets,
-    trust::{
-        AcceptedRewrite, RejectedCommit, Trust, accepted_by_applications, check_applications, check_commit,
-        last_accepted, remember_verified, was_verified,
-    },
 };
 
 /// The shortest time between two fetches that webhooks ask for.

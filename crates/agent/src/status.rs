@@ -13,9 +13,9 @@ use crate::{
     context::AppContext,
     desired::{Desired, FetchFailure},
     error::chain,
+    revisions::target::TargetRevision,
     revisions::{Revisions, policy_now},
     state_loss::loss_advice,
-    target_revision::TargetRevision,
 };
 
 /// For this long after a fetch, or after the first failure since the agent started, the desired state counts as known, although

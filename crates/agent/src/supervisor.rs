@@ -27,13 +27,12 @@ use driftless_store::{self as store, KnownApplication, Store};
 
 use crate::{
     Readiness, Recovery, Repositories, Request, RequestError,
-    agent_finder::AgentFinder,
     app::App,
     claims::{Claimant, Claims, Inventory, found_elsewhere},
-    commit_status::{StatusError, StatusErrors},
+    commits::departures::Departures,
+    commits::status::{StatusError, StatusErrors},
     context::Services,
     defect::{self, Publication},
-    departures::Departures,
     desired::{Desired, Rendered, RepositoryState},
     engine_state::EngineState,
     error::chain,
@@ -42,6 +41,7 @@ use crate::{
     managed::{Adopters, Managed, may_free_others, read_adopters, read_last_in_git},
     mounts::CONTENT_AGE,
     observe::{contents_in_use, with_adopted},
+    other_agents::finder::AgentFinder,
     reconcile::{EngineServices, Reconciler},
     render::reference_text,
     repository::{Absence, RepositoryLinks, RepositoryView},

@@ -86,7 +86,10 @@ pub(super) enum Error {
 fn is_read_only(error: &(dyn StdError + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ReadOnlyFilesystem) {
+        if error
+            .downcast_ref::<io::Error>()
+            .is_some_and(|error| error.kind() == io::ErrorKind::ReadOnlyFilesystem)
+        {
             return true;
         }
         cause = error.source();

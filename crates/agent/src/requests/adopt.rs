@@ -12,7 +12,7 @@ use driftless_store::{ContentDir, Visibility};
 
 use super::handler::RequestHandler;
 use crate::request::{Answer, RequestError};
-use crate::{context::AppContext, last_version::fallback, record::StoredRecord};
+use crate::{context::AppContext, record::StoredRecord, revisions::last_version::fallback};
 
 impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Adopts everything of this project that Docker Compose created, or nothing.

@@ -7,7 +7,7 @@ use driftless_model::{Actor, AppName, EventKind, Record, WorkloadName};
 use crate::{
     context::AppContext, desired::Desired, mounts::Mounts, observe::Observer, publish::Publisher,
     record::StoredRecord, repository::RepositoryLink, request::RequestError, revisions::Revisions,
-    state_loss::loss_advice, target_revision::TargetRevision,
+    revisions::target::TargetRevision, state_loss::loss_advice,
 };
 
 /// The advice about an application that has left Git.

@@ -22,13 +22,13 @@ use super::{
 };
 use crate::{
     Error,
-    last_version::fallback,
     random::random_key,
     request::{DryRun, RequestError, Supposed},
+    revisions::last_version::fallback,
+    revisions::target::TargetRevision,
     revisions::{policy_now, read_revision},
     status::{why_not_newest, why_not_newest_after_resume},
     swarm,
-    target_revision::TargetRevision,
 };
 
 impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {

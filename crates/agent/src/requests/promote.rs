@@ -5,9 +5,9 @@ use driftless_plan::{promote, resolved_digests};
 
 use super::{handler::RequestHandler, workload::no_workload};
 use crate::{
-    commit_failure::{hash_as_target, last_healthy, report_failed_commit},
+    commits::failure::{hash_as_target, last_healthy, report_failed_commit},
     request::{Answer, Promotion, RequestError},
-    target_revision::TargetRevision,
+    revisions::target::TargetRevision,
 };
 
 impl<D, S> RequestHandler<'_, D, S> {

@@ -9,7 +9,7 @@ use driftless_model::{
 use super::{handler::RequestHandler, workload::no_workload};
 use crate::{
     request::{Answer, RequestError, Scale},
-    target_revision::TargetRevision,
+    revisions::target::TargetRevision,
 };
 
 /// The longest time of an override.

@@ -10,7 +10,7 @@ use driftless_plan::Target;
 use super::handler::RequestHandler;
 use crate::{
     request::{Answer, RequestError, RequestKind},
-    target_revision::TargetRevision,
+    revisions::target::TargetRevision,
 };
 
 impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {

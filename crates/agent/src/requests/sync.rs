@@ -14,7 +14,7 @@ use super::handler::{RequestHandler, not_in_git};
 use crate::{
     hooks,
     request::{Answer, RequestError},
-    target_revision::TargetRevision,
+    revisions::target::TargetRevision,
 };
 
 impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {

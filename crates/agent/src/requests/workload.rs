@@ -13,7 +13,7 @@ use driftless_plan as plan;
 
 use super::handler::RequestHandler;
 use crate::request::{Answer, InstanceName, RequestError};
-use crate::{observe::observe_scope, target_revision::TargetRevision};
+use crate::{observe::observe_scope, revisions::target::TargetRevision};
 
 /// The most workloads that the refusal of an unknown one names.
 const MOST_MEANT: usize = 3;

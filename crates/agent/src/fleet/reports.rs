@@ -16,13 +16,13 @@ use driftless_objects::{Objects, SecretSource};
 
 use crate::{
     Handle, OwnReport,
-    enrolments::Enrolments,
     error::chain,
-    fleet_collector::{CollectorClient, CollectorSender},
-    fleet_objects::ObjectSender,
-    fleet_targets::FleetTargets,
-    host_requests::{HostRequests, RequestSettings},
-    report_error::ReportError,
+    fleet::collector_client::{CollectorClient, CollectorSender},
+    fleet::enrolments::Enrolments,
+    fleet::host_requests::{HostRequests, RequestSettings},
+    fleet::report_error::ReportError,
+    fleet::report_object::ObjectSender,
+    fleet::targets::FleetTargets,
 };
 
 /// Changes within this time are one report.

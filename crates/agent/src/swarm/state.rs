@@ -15,7 +15,7 @@ use driftless_plan::{SwarmAction, left_on_host};
 use driftless_store as store;
 use driftless_store::Suspension;
 
-use crate::{context::AppContext, record::StoredRecord, target_revision::TargetRevision};
+use crate::{context::AppContext, record::StoredRecord, revisions::target::TargetRevision};
 
 /// The result of a comparison of the states of this agent and of the Swarm.
 #[derive(Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use driftless_model::Timestamp;
 use driftless_store as store;
 use driftless_store::Store;
 
-use crate::{Handle, fleet_reader::UNREAD_AFTER};
+use crate::{Handle, fleet::reader::UNREAD_AFTER};
 
 /// All hosts of the fleet at this moment, worst first. Empty if this agent neither accepts nor reads reports. Reads the
 /// store, so it blocks.

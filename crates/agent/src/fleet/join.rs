@@ -5,9 +5,9 @@ use driftless_fleet::{InvalidKey, InviteToken, JoinRequest};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    enrolments::{Enrolments, KeyError},
-    fleet_collector::CollectorClient,
-    report_error::ReportError,
+    fleet::collector_client::CollectorClient,
+    fleet::enrolments::{Enrolments, KeyError},
+    fleet::report_error::ReportError,
 };
 
 /// Why this agent could not join a collector.

@@ -17,7 +17,7 @@ use driftless_store as store;
 use driftless_store::{Store, StoredEnrolment};
 use tokio::sync::{OwnedMutexGuard, watch};
 
-use crate::{error::chain, report_error::ReportError};
+use crate::{error::chain, fleet::report_error::ReportError};
 
 /// The counters that are reserved with one write.
 const RESERVED: u64 = 1000;

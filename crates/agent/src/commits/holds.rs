@@ -8,11 +8,11 @@ use driftless_model::{AfterRecord, AppName, EventKind, Record, StackHash, Timest
 use driftless_plan::{closed_window, hands_over, new_digests, running_digests};
 
 use crate::{
+    commits::held_commit::{HeldCommit, Hold, unmet_dependency},
     context::AppContext,
     desired::Desired,
     error::chain,
-    held::{HeldCommit, Hold, unmet_dependency},
-    target_revision::TargetRevision,
+    revisions::target::TargetRevision,
 };
 
 /// The holds of one application.

@@ -23,7 +23,7 @@ use driftless_plan::{
     unproven_digests,
 };
 
-use crate::{context::AppContext, error::chain, image_calls::ImageCalls};
+use crate::{context::AppContext, error::chain, images::registry_calls::ImageCalls};
 
 /// A sync asks again for an image that is only reported this long after the last question, else the next round after that does.
 /// Scripts sync often, and each question is a connection to a registry, which may limit them.

@@ -15,12 +15,12 @@ use driftless_objects::{Listed, Listing, Objects, SecretSource};
 use futures_util::{StreamExt as _, stream};
 
 use crate::{
-    enrolments::Enrolments,
-    fleet_collector::CollectorClient,
-    fleet_objects::{
+    fleet::collector_client::CollectorClient,
+    fleet::enrolments::Enrolments,
+    fleet::report_error::ReportError,
+    fleet::report_object::{
         CONFLICT_END, LARGEST_COMPRESSED, LARGEST_CONFLICT, REPORT_END, conflict_of, read_report,
     },
-    report_error::ReportError,
 };
 
 /// Hosts of a place that could not be read for this long are stale, and so is a host whose object could not be.

@@ -12,7 +12,7 @@ use driftless_clock::Clock;
 use driftless_model::{AppName, CleanupRules, DiskSpace, Event, EventKind, FreeSpace, ImageCleanup};
 use driftless_store::Store;
 
-use crate::{Handle, error::chain, images::Images, revisions::SYNC_SUCCEEDED};
+use crate::{Handle, error::chain, images::kept_images::Images, revisions::SYNC_SUCCEEDED};
 
 /// Syncs that succeed within this time are followed by one clean-up.
 const TOGETHER: Duration = Duration::from_secs(10);

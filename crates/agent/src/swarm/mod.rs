@@ -1,6 +1,9 @@
 //! An application of a Docker Swarm in a round: its tasks become instances, and global services have as many as there are
 //! nodes for them.
 
+pub(crate) mod fetch;
+pub(crate) mod state;
+
 use std::sync::Arc;
 
 use driftless_model::{AgentId, EngineKind, Mask, Observed, Policy, Record, Stack, Timestamp};
@@ -8,7 +11,7 @@ use driftless_plan as plan;
 
 use crate::{
     hooks,
-    target_revision::{TargetRevision, stack_with_runs},
+    revisions::target::{TargetRevision, stack_with_runs},
 };
 
 /// Completes what was observed of a Swarm, and the target with it. Without a Swarm nothing changes.

@@ -11,7 +11,7 @@ use driftless_model::Timestamp;
 use driftless_objects::{Condition, Object, Objects, Written};
 use flate2::read::MultiGzDecoder;
 
-use crate::report_error::ReportError;
+use crate::fleet::report_error::ReportError;
 
 /// The end of the name of a report.
 pub(crate) const REPORT_END: &str = ".json.gz";

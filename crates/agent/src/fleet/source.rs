@@ -14,7 +14,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     error::chain,
-    fleet_reader::{FleetPicture, FleetReader},
+    fleet::reader::{FleetPicture, FleetReader},
 };
 
 /// The time between two looks.

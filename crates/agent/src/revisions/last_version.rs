@@ -3,7 +3,7 @@
 use driftless_model::{Outcome, Record, Revision, Stack, is_version_of, last_reached};
 use driftless_plan::with_scales;
 
-use crate::{context::AppContext, target_revision::TargetRevision};
+use crate::{context::AppContext, revisions::target::TargetRevision};
 
 /// The stack that was last reached, unless it is the target, and the target is reached still. The planner keeps its workloads while an
 /// image of the target is missing.

@@ -1,6 +1,11 @@
 //! The revisions of one application: which one is the target of a round, when a new one begins, and how it ends.
 //! A revision is written to the database before its first step is performed.
 
+pub(crate) mod changes;
+pub(crate) mod last_version;
+pub(crate) mod pins;
+pub(crate) mod target;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use driftless_git::CommitSource;
@@ -14,21 +19,21 @@ use driftless_store as store;
 use driftless_store::NewRevision;
 
 use crate::{
-    commit_failure::{failed_now, hash_as_target, last_healthy, report_failed_commit},
-    commit_holds::CommitHolds,
+    commits::failure::{failed_now, hash_as_target, last_healthy, report_failed_commit},
+    commits::held_commit::HeldCommit,
+    commits::holds::CommitHolds,
     context::AppContext,
     desired::Desired,
     error::chain,
-    held::HeldCommit,
-    hooks, log_span,
-    pins::{current_pin, end_unreadable_pin},
+    hooks,
+    images::resolved_stack::ResolvedStack,
+    log_span,
     record::StoredRecord,
-    resolved_stack::ResolvedStack,
-    revision_changes,
+    revisions::pins::{current_pin, end_unreadable_pin},
+    revisions::target::{TargetRevision, image_digests},
     state_loss::StateLoss,
     swarm::has_services,
-    swarm_state::forget_failed_updates,
-    target_revision::{TargetRevision, image_digests},
+    swarm::state::forget_failed_updates,
 };
 
 /// The reason of the event of a revision that is synced.
@@ -490,7 +495,7 @@ impl Revisions {
             commit: target.commit.clone(),
             reference: desired.rendered().reference.clone(),
             cause,
-            changes: revision_changes::describe(before.as_ref(), &after, &mask),
+            changes: changes::describe(before.as_ref(), &after, &mask),
             rollback_of: target.pin.as_ref().map(|pin| pin.revision).or(target.back_to),
             actor: self.actor_of(target),
         };
@@ -502,7 +507,7 @@ impl Revisions {
                 self.requested = None;
                 self.resumed_by = None;
                 let commit = target.commit.short();
-                let message = revision_changes::begun(&target.stack, &target.commit);
+                let message = changes::begun(&target.stack, &target.commit);
                 log_span::note_revision(&revision);
                 tracing::info!(commit, "revision begun");
                 let object = format!("revision {}", revision.number);
@@ -719,12 +724,7 @@ impl Revisions {
         match outcome {
             Outcome::Succeeded => {
                 tracing::info!("revision synced");
-                context.event(
-                    EventKind::Normal,
-                    SYNC_SUCCEEDED,
-                    &object,
-                    revision_changes::done(context, number),
-                );
+                context.event(EventKind::Normal, SYNC_SUCCEEDED, &object, changes::done(context, number));
             }
             Outcome::Failed { reason } => {
                 let shown = context.mask().message(&reason);

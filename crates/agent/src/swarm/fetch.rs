@@ -10,7 +10,7 @@ use crate::{
     context::AppContext,
     desired::Desired,
     record::StoredRecord,
-    target_revision::TargetRevision,
+    revisions::target::TargetRevision,
     ticket::{Need, Tickets},
 };
 

@@ -16,7 +16,7 @@ use driftless_store::OtherAgent;
 use crate::{
     context::Services,
     error::chain,
-    ownership::{Other, Own, Ownership},
+    other_agents::ownership::{Other, Own, Ownership},
     request::RequestError,
 };
 

@@ -13,8 +13,8 @@ use driftless_model::{HostRequest, digest_hex, root_cause};
 use driftless_trust::{Trust, read_certificates};
 
 use crate::{
-    enrolments::{Enrolments, Unsigned},
-    report_error::ReportError,
+    fleet::enrolments::{Enrolments, Unsigned},
+    fleet::report_error::ReportError,
 };
 
 /// The time to connect.

@@ -4,10 +4,10 @@ use driftless_config::FleetPlace;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    enrolments::{Enrolments, KeyError},
     error::chain,
-    fleet_collector::CollectorClient,
-    report_error::ReportError,
+    fleet::collector_client::CollectorClient,
+    fleet::enrolments::{Enrolments, KeyError},
+    fleet::report_error::ReportError,
 };
 
 /// Why this agent could not leave a collector.

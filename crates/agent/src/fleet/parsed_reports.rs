@@ -11,7 +11,7 @@ use driftless_model::Timestamp;
 use driftless_store as store;
 use driftless_store::{FleetRow, Store, StoredHost};
 
-use crate::stored_reports::{UnreadableReport, last_report, name_conflict, stored_hosts};
+use crate::fleet::stored_reports::{UnreadableReport, last_report, name_conflict, stored_hosts};
 
 /// The parsed reports by host. It has no other hosts than the database, whose size is bounded. Clones share it.
 #[derive(Clone, Debug, Default)]

@@ -1,0 +1,4 @@
+//! The update of the container of the agent itself.
+
+pub(crate) mod agent;
+pub(crate) mod helper;

@@ -4,7 +4,7 @@ use driftless_model::{Instance, State, Subject};
 
 use crate::{
     cause::Cause,
-    decide::{preconditions, prune, rollout, stateful_order, teardown, writers},
+    decide::{other_writers, preconditions, prune, rollout, stateful_order, teardown, writers},
     draft::{Draft, heal::Difference},
     facts::{
         Facts, cron,
@@ -89,7 +89,8 @@ pub(crate) fn remove_orphans(draft: &mut Draft<'_>) {
 }
 
 /// Sees that services run which Git does not have any more and which stay until the commit may remove them, by the definition that they
-/// had: a restart of the host does not end what the commit has not replaced yet. Jobs end by themselves.
+/// had: a restart of the host does not end what the commit has not replaced yet. Jobs end by themselves. One whose data another application
+/// has got is left as it is.
 fn keep_held(draft: &mut Draft<'_>) {
     let facts = draft.facts;
     let is_service = |orphan: &Instance| {
@@ -100,6 +101,7 @@ fn keep_held(draft: &mut Draft<'_>) {
             && !was_run(facts, orphan)
             && is_service(orphan)
             && !is_spent(facts, orphan)
+            && !other_writers::is_given_away(draft, orphan)
     };
     let mut held: Vec<&Instance> = facts.instances.orphans.iter().copied().filter(is_meant).collect();
     // A copy of a container has its labels, and must not run together with it.

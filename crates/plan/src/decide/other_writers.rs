@@ -9,17 +9,18 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use driftless_model::{
-    AppName, HostMount, HostSource, ManagedApplications, MountingContainer, Subject, Workload, WorkloadName,
+    AppName, HostMount, HostSource, Instance, ManagedApplications, MountingContainer, Stack, Subject,
+    Workload, WorkloadName,
 };
 
 use crate::{
-    decide::writers::new_places,
+    decide::writers::{new_places, written_by},
     draft::Draft,
     facts::{
         Facts,
         places::{
-            Stacks, is_common, is_given_to, is_given_to_services, is_job_of, is_volume, places,
-            writes_nothing, writes_to, written_place,
+            Stacks, is_common, is_given_to, is_given_to_services, is_in_own_folder, is_job_of, is_volume,
+            places, writes_nothing, writes_to, written_place,
         },
         sharing::Sharing,
     },
@@ -56,7 +57,7 @@ fn reason_to_wait_for_new_places(draft: &Draft<'_>, subject: Subject<'_>) -> Opt
     let name = subject.name;
     let wanted = new_places(draft, subject);
     let found = find_writer(draft, &wanted, |container, owner, mount, place| {
-        let is_usual = || has_shared(draft, name, owner, container, place);
+        let is_usual = || has_shared(draft, name, owner, &container.workload, place);
         let may_share = || is_given_to_services(stacks, own, place) || is_usual();
         let is_given = is_given_to(stacks, owner, &container.workload, place) && may_share();
         let is_left =
@@ -111,24 +112,45 @@ pub(crate) fn reason_not_to_take_back(
     {
         return None;
     }
-    // The service itself, or on a folder of the host under a later name. A neighbour that both versions have does not go on with its data,
-    // nor does a new one on its volume, such as one that makes backups.
-    let goes_on = |place: &String| {
-        let is_later =
-            |other: &WorkloadName| !is_volume(place) && !facts.target.stack.workloads.contains_key(other);
-        let is_it = |other: &WorkloadName| other == name || is_later(other);
-        let is_writer =
-            |workload: &Workload| workload.job_or_template().is_none() && writes_to(workload, place);
-        let mut workloads = stacks.get(own).into_iter().flat_map(|stack| &stack.workloads);
-        workloads.any(|(other, workload)| is_it(other) && is_writer(workload))
-    };
     let found = find_writer(draft, held, |container, owner, _, place| {
         is_given_to_services(stacks, owner, place)
-            && !goes_on(place)
-            && !has_shared(draft, name, owner, container, place)
+            && !goes_on(draft, stacks, name, place)
+            && !has_shared(draft, name, owner, &container.workload, place)
     });
     let OtherWriter { container, owner, place } = found?;
     Some(Wait::data_given_away(name, &place, &container.name, owner, own))
+}
+
+/// Whether Git gives data of a container to a service of another application, and no longer to the container's own service. The other
+/// service starts as soon as this container is down, so that both would start at the same moment.
+pub(crate) fn is_given_away(draft: &Draft<'_>, instance: &Instance) -> bool {
+    let Facts { target, observed, .. } = *draft.facts;
+    let Some(applications) = observed.claims.applications.as_deref() else { return false };
+    let (stacks, own, name) = (&applications.stacks, &target.stack.app, &instance.instance.workload);
+    let takes = |app: &AppName, stack: &Stack, place: &String| {
+        stack.workloads.iter().any(|(taker, workload)| {
+            workload.job_or_template().is_none()
+                && writes_to(workload, place)
+                && !has_shared(draft, name, app, taker, place)
+        })
+    };
+    let is_taken = |place: &String| {
+        let mut others = stacks.iter().filter(|(app, _)| *app != own);
+        others.any(|(app, stack)| takes(app, stack, place))
+    };
+    let mut written = written_by(draft, instance).into_iter().filter(|place| !is_in_own_folder(place));
+    written.any(|place| !goes_on(draft, stacks, name, &place) && is_taken(&place))
+}
+
+/// Whether Git still gives a place to this service, or a folder of the host to a later name of it. A neighbour that both versions have does
+/// not go on with its data, nor does a new one on its volume, such as one that makes backups.
+fn goes_on(draft: &Draft<'_>, stacks: &Stacks, name: &WorkloadName, place: &String) -> bool {
+    let stack = draft.facts.target.stack;
+    let is_later = |other: &WorkloadName| !is_volume(place) && !stack.workloads.contains_key(other);
+    let is_it = |other: &WorkloadName| other == name || is_later(other);
+    let is_writer = |workload: &Workload| workload.job_or_template().is_none() && writes_to(workload, place);
+    let mut workloads = stacks.get(&stack.app).into_iter().flat_map(|newest| &newest.workloads);
+    workloads.any(|(other, workload)| is_it(other) && is_writer(workload))
 }
 
 /// A running container of another application that writes to one of these places, for which a rule holds.
@@ -158,19 +180,19 @@ fn find_writer<'a>(
     })
 }
 
-/// Whether a workload and the service of a container of another application have written to a place at the same time before.
+/// Whether a workload and one of another application have written to a place at the same time before.
 fn has_shared(
     draft: &Draft<'_>,
     name: &WorkloadName,
     owner: &AppName,
-    container: &MountingContainer,
+    other: &WorkloadName,
     place: &str,
 ) -> bool {
     let Facts { target, observed, record, .. } = *draft.facts;
     if record.shared_places.is_empty() {
         return false;
     }
-    let (own, other) = (name.whole(), container.workload.whole());
+    let (own, other) = (name.whole(), other.whole());
     let sharing = Sharing { known: &record.shared_places, place, own: &own, with: owner, other: &other };
     let applications = observed.claims.applications.as_deref();
     let stack = applications.and_then(|applications| applications.stacks.get(owner));

@@ -14,6 +14,9 @@ use driftless_model::{
 /// The words with which the places of volumes begin.
 const VOLUME: &str = "the volume ";
 
+/// The words with which the places in an application's own folder end.
+const OWN_FOLDER: &str = " of the application's folder";
+
 /// The place that a mount of a container of the host writes to.
 pub(crate) fn written_place(mount: &HostMount) -> Option<String> {
     if mount.read_only { None } else { place_of(&mount.source) }
@@ -36,6 +39,11 @@ pub(crate) fn is_volume(place: &str) -> bool {
     place.starts_with(VOLUME)
 }
 
+/// Whether a place is in an application's own folder. One of another application with the same name is another place.
+pub(crate) fn is_in_own_folder(place: &str) -> bool {
+    place.ends_with(OWN_FOLDER)
+}
+
 /// A path as the engine lists it, which a manifest may write with another `/`.
 fn path_place(path: &str) -> Option<String> {
     let clean: PathBuf = Path::new(path).components().collect();
@@ -48,7 +56,7 @@ pub(crate) fn places(container: &Container) -> Vec<String> {
     let place = |source: &MountSource| match source {
         MountSource::Volume { name, no_copy: _ } => Some(volume_place(name)),
         MountSource::Bind { path, .. } => path_place(path),
-        MountSource::AppFolder(path) => Some(format!("`{path}` of the application's folder")),
+        MountSource::AppFolder(path) => Some(format!("`{path}`{OWN_FOLDER}")),
         MountSource::Anonymous
         | MountSource::Image(_)
         | MountSource::Empty

@@ -3,13 +3,14 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    Completion, ContainerId, Mount, MountSource, Port, PortRange, Protocol, RestartPolicy, Stack, State,
-    Volume, Workload,
+    Completion, ContainerId, HostSource, Mount, MountSource, Port, PortRange, Protocol, RestartPolicy,
+    SharedPlace, SharingServices, Stack, State, Volume, Workload,
 };
 use driftless_plan::{Action, Plan, WaitReason};
 
 use crate::{
     prune::settle,
+    shared_data::of_app,
     stage::{Stage, stack, workload},
 };
 
@@ -97,6 +98,30 @@ fn held_service_leaves_its_data_to_a_successor_that_exists() {
     assert_eq!(running(&stage), ["shop-database-1", "shop-web-1"]);
     let is_said = |plan: &Plan| plan.to_string().contains("Git has given the volume `shop_data` to it");
     assert!(plans.iter().any(is_said), "{}", plans.last().unwrap());
+}
+
+#[test]
+fn data_of_another_application_are_not_taken_back() {
+    for is_shared in [false, true] {
+        let mut stage = Stage::new(shop([("db", database("db:16")), ("web", workload("web:1", 1))]));
+        settle(&mut stage);
+        stage.stack = shop([("web", workload("web:2", 1))]);
+        stage.world.registry = Some(["db:16", "web:1"].map(str::to_owned).into());
+        let (own, other) = (stage.stack.clone(), of_app("two", shop([("db", database("db:16"))])));
+        stage.set_managed(&[], &[&own, &other]);
+        if is_shared {
+            let services = Some(SharingServices { own: "db".into(), other: "db".into() });
+            let source = HostSource::Volume("shop_data".to_owned());
+            stage.record.shared_places.insert(SharedPlace { source, with: "two".into(), services });
+        }
+        rounds(&mut stage);
+        assert_eq!(running(&stage), ["shop-db-1", "shop-web-1"]);
+        // The other application starts its own one in the same moment.
+        restart_engine(&mut stage);
+        let plans = rounds(&mut stage);
+        let expected = if is_shared { vec!["shop-db-1", "shop-web-1"] } else { vec!["shop-web-1"] };
+        assert_eq!(running(&stage), expected, "{}", plans.last().unwrap());
+    }
 }
 
 #[test]

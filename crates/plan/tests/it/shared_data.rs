@@ -32,7 +32,7 @@ fn shop(workloads: impl IntoIterator<Item = (&'static str, Workload)>) -> Stack 
 }
 
 /// The same stack of another application.
-fn of_app(app: &str, stack: Stack) -> Stack {
+pub(crate) fn of_app(app: &str, stack: Stack) -> Stack {
     Stack { app: app.into(), project: app.to_owned(), ..stack }
 }
 
@@ -51,7 +51,7 @@ fn writer(app: &str, workload: &str) -> MountingContainer {
 
 impl Stage {
     /// The applications that the agent has besides those in Git, and the stacks in Git.
-    fn set_managed(&mut self, known: &[&str], stacks: &[&Stack]) {
+    pub(crate) fn set_managed(&mut self, known: &[&str], stacks: &[&Stack]) {
         let stacks = stacks.iter().map(|stack| (stack.app.clone(), Arc::new((*stack).clone())));
         let mut managed = ManagedApplications { is_complete: true, ..ManagedApplications::default() };
         managed.stacks = stacks.collect();

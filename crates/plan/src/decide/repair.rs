@@ -499,6 +499,11 @@ fn may_run(draft: &mut Draft<'_>, name: &WorkloadName, instance: &Instance) -> b
             draft.wait(Wait::dependency(name, &by, &format!("Git has given {what} to it")));
             return false;
         }
+        if let Some((writer, place)) = writers::newer_writer(draft, instance) {
+            let wait = writers::reason_to_wait(draft, name, writer, &place);
+            draft.wait(wait);
+            return false;
+        }
     }
     let held = writers::written_by(draft, instance).into_iter().collect();
     if let Some(wait) = other_writers::reason_not_to_take_back(draft, name, &held) {

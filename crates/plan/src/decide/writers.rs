@@ -10,6 +10,8 @@ use driftless_model::{
 use crate::{
     draft::Draft,
     facts::{
+        cron,
+        hooks::was_hook,
         places::{is_volume, places, writes_nothing, writes_to},
         sharing::Sharing,
         standing::{is_spent, is_up},
@@ -110,6 +112,22 @@ pub(crate) fn taken_over(
         };
         let mut all = target.stack.workloads.iter().map(|(name, workload)| Subject { name, workload });
         Some((all.find(takes)?.name.clone(), place.clone()))
+    })
+}
+
+/// The container that writes to the data of an older one by now, with the place, if a commit made it that was never reached and Git does
+/// not have it any more. The older one must not be started together with it.
+pub(crate) fn newer_writer<'a>(draft: &Draft<'a>, older: &Instance) -> Option<(&'a Instance, String)> {
+    let facts = draft.facts;
+    facts.target.fallback?;
+    let held = written_by(draft, older);
+    let is_newer = |other: &&Instance| {
+        let was_run = was_hook(other) || cron::was_run(facts.target.stack, other);
+        is_up(other) && !was_run && facts.target.definition(other).is_none()
+    };
+    facts.instances.orphans.iter().copied().filter(is_newer).find_map(|other| {
+        let place = written_by(draft, other).into_iter().find(|place| held.contains(place))?;
+        Some((other, place))
     })
 }
 

@@ -82,9 +82,8 @@ fn renamed_database_starts_again_while_an_image_is_missing() {
     assert_eq!(running(&stage), ["shop-database-1", "shop-web-2"]);
 }
 
-#[test]
-fn held_service_leaves_its_data_to_a_successor_that_exists() {
-    let mut stage = renamed();
+/// The new database runs, and the engine has ended the former one.
+fn run_successor(stage: &mut Stage) {
     let mut made = stage.named("shop-db-1").clone();
     (made.id, made.name) = (ContainerId("f".repeat(64)), "shop-database-1".to_owned());
     made.instance.workload = "database".into();
@@ -94,6 +93,22 @@ fn held_service_leaves_its_data_to_a_successor_that_exists() {
     stage.named("shop-db-1").state = State::Exited { code: 137, finished, out_of_memory: false, error };
     stage.world.observed.engine_started = Some(finished.after(Duration::from_secs(1)));
     stage.now = finished.after(Duration::from_secs(2));
+}
+
+/// The commit that made the new database was not reached, and the next one has it under a third name.
+#[test]
+fn version_before_last_does_not_join_the_last_one() {
+    let mut stage = renamed();
+    run_successor(&mut stage);
+    stage.stack = shop([("pg", database("db:18")), ("web", workload("web:2", 1))]);
+    let plans = rounds(&mut stage);
+    assert_eq!(running(&stage), ["shop-database-1", "shop-web-1"], "{}", plans.last().unwrap());
+}
+
+#[test]
+fn held_service_leaves_its_data_to_a_successor_that_exists() {
+    let mut stage = renamed();
+    run_successor(&mut stage);
     let plans = rounds(&mut stage);
     assert_eq!(running(&stage), ["shop-database-1", "shop-web-1"]);
     let is_said = |plan: &Plan| plan.to_string().contains("Git has given the volume `shop_data` to it");

@@ -65,11 +65,12 @@ impl Plan {
         self.steps.is_empty() && self.waits.iter().any(|wait| wait.is(WaitReason::NotAdopted))
     }
 
-    /// The workloads that wait, or wait for one that waits, for what is no fault of their rollouts: that a person decides or ends a
-    /// pause, that the images of others are here, or that somebody repairs an instance which the agent leaves.
+    /// The workloads that wait, or wait for one that waits, for what is no fault of their rollouts: that a person decides, ends a
+    /// pause or lowers a partition, that the images of others are here, or that somebody repairs an instance which the agent leaves.
     pub(crate) fn excused(&self) -> BTreeSet<&WorkloadName> {
         let is_excuse = |wait: &&Wait| {
-            let is_no_fault = matches!(wait.reason, WaitReason::Images | WaitReason::Paused);
+            let is_no_fault =
+                matches!(wait.reason, WaitReason::Images | WaitReason::Paused | WaitReason::BelowPartition);
             wait.severity() == WaitSeverity::Decision || is_no_fault
         };
         let waiting_ones = self.waits.iter().filter(is_excuse).filter_map(Wait::workload_name);

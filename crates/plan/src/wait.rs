@@ -168,6 +168,8 @@ reasons! {
     SelfHealOff: Progress, None;
     /// The workload is paused, and has instances that its definition would replace.
     Paused: Progress, None;
+    /// A new pod of a StatefulSet would be of a newer version than its partition allows.
+    BelowPartition: Progress, Some("Pending");
     /// The kernel of the host cannot apply a limit of the manifest.
     LimitUnsupported: Note, None;
     /// The specification of a volume changed. Volumes are never replaced.
@@ -575,6 +577,14 @@ impl Wait {
 
     pub fn paused(workload: &WorkloadName) -> Self {
         Self::workload(workload, WaitReason::Paused, "is paused")
+    }
+
+    /// A partition keeps the pod `older` of the same set at its older version.
+    pub fn below_partition(pod: &WorkloadName, older: &WorkloadName) -> Self {
+        let sentence = format!(
+            "waits for {older}: the partition keeps it at an older version, in which no new pod can be made; lower the partition or the number of replicas"
+        );
+        Self::workload(pod, WaitReason::BelowPartition, sentence)
     }
 
     pub fn job_failed(job: &WorkloadName, outcome: &str) -> Self {

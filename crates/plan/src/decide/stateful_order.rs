@@ -23,7 +23,7 @@ pub(crate) fn reason_to_wait(draft: &Draft<'_>, subject: Subject<'_>) -> Option<
     match (workload.update, serving) {
         (Update::Never, None) => {
             if let Some(older) = older_sibling(draft, subject) {
-                return Some(Wait::dependency(name, older, NO_OLDER_POD));
+                return Some(Wait::below_partition(name, older));
             }
         }
         (Update::Rolling, _) | (Update::OnDelete, None) => {}
@@ -39,9 +39,6 @@ pub(crate) fn reason_to_wait(draft: &Draft<'_>, subject: Subject<'_>) -> Option<
 }
 
 const PARTITION: &str = "its ordinal is below the partition";
-
-const NO_OLDER_POD: &str = "the partition keeps it at an older version, in which no new pod can be made; lower the \
-                            partition or the number of replicas";
 
 /// The older definition of a workload that the manifest holds at its older version.
 pub(crate) fn former(draft: &Draft<'_>, subject: Subject<'_>) -> Option<(Box<Workload>, Wait)> {

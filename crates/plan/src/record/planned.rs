@@ -27,7 +27,7 @@ pub fn note_planned(record: &mut Record, plan: &Plan, now: Timestamp) {
         }
     }
     note_turns(record, plan, now);
-    // The time that a person takes to decide or to end a pause is not that of the rollout, nor is that of the images of others.
+    // The time that a person takes to decide, to end a pause or to lower a partition is not that of the rollout, nor is that of the images of others.
     let excused = plan.excused();
     for (_, progress) in record.progress.iter_mut().filter(|(name, _)| excused.contains(name)) {
         excuse(progress, now);

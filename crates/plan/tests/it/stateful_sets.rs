@@ -5,7 +5,7 @@ use std::time::Duration;
 use driftless_files::{MemoryFiles, Rendered};
 use driftless_manifest::render;
 use driftless_model::{HealthStatus, Replacement, Severity, Stack, SyncStatus, Update};
-use driftless_plan::{Action, Plan};
+use driftless_plan::{Action, Plan, WaitReason};
 
 use crate::stage::{Stage, manifests};
 
@@ -265,6 +265,24 @@ fn new_pod_below_the_partition_is_not_of_a_newer_version() {
         assert_eq!(played(&mut stage), "+db-4");
         assert_eq!(images(&stage), all);
     }
+}
+
+#[test]
+fn new_pod_below_the_partition_fails_no_commit() {
+    let mut stage = stage(&manifest("db:1", 3, ""));
+    played(&mut stage);
+    // The last pod is not below the partition, and waits for the one before it.
+    let partition = "  updateStrategy: {rollingUpdate: {partition: 4}}";
+    stage.stack = stack(&manifest("db:2", 5, partition));
+    for _ in 0..25 {
+        assert_eq!(minute(&mut stage), "");
+    }
+    let plan = stage.round();
+    assert_eq!(stage.failure(&plan), None, "{plan}");
+    assert!(!plan.waits.iter().any(|wait| wait.is(WaitReason::ProgressDeadlineExceeded)), "{plan}");
+    assert!(plan.waits.iter().any(|wait| wait.is(WaitReason::BelowPartition)), "{plan}");
+    assert!(!plan.is_reached(), "{plan}");
+    assert_eq!(stage.assess(&plan).health, HealthStatus::Progressing);
 }
 
 #[test]

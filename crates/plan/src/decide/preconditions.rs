@@ -175,7 +175,9 @@ pub(crate) fn unmet(draft: &Draft<'_>, dependency: &Dependency, is_as_before: bo
     let current: Vec<&Instance> =
         draft.facts.instances.members_of(on).iter().copied().filter(is_current).collect();
     let completed = |it: &Instance| draft.facts.is_completed(workload, it);
-    let crash = current.iter().find_map(|it| crash_of(draft.facts.record, it));
+    // With a count of 0, a request has ended its pause, and it is tried again.
+    let mut crashes = current.iter().filter_map(|it| crash_of(draft.facts.record, it));
+    let crash = crashes.find(|crash| crash.count > 0);
     let is_unhealthy =
         |it: &&Instance| matches!(it.state, State::Running { health: Health::Unhealthy, since: _ });
     let has_failed =

@@ -18,6 +18,7 @@ use proptest::prelude::*;
 
 use crate::{
     held_orphans::restart_engine,
+    prune::settle,
     stage::{NOON, Stage, stack, workload},
 };
 
@@ -427,6 +428,34 @@ fn hook_after_a_failure_never_decides_about_the_application() {
     let plan = shop.rounds();
     assert!(plan.is_settled(), "{plan}");
     assert!(plan.to_string().contains("tell-1-1 failed"), "{plan}");
+}
+
+#[test]
+fn dependency_that_is_tried_again_has_not_failed() {
+    let mut stage = Stage::new(stack([("sidecar", workload("app:1", 1))]));
+    settle(&mut stage);
+    stage.crashing.insert("app:1".to_owned());
+    for _ in 0..6 {
+        stage.tick(Duration::from_secs(5));
+        stage.round();
+    }
+    let (workload_name, condition) = ("sidecar".into(), Condition::Healthy);
+    let optional = Dependency { workload: workload_name, condition, required: false, restart: false };
+    let web = Workload { after: vec![optional], ..workload("web:1", 1) };
+    stage.stack.workloads.insert("web".into(), web);
+    stage.crashing.clear();
+    // As `driftless sync` does.
+    assert!(stage.record.crashes.values().any(|crash| crash.count > 0));
+    stage.record.crashes.values_mut().for_each(|crash| crash.count = 0);
+    let plan = stage.round();
+    let is_created = |plan: &Plan| {
+        plan.steps.iter().any(|step| {
+            matches!(&step.action, Action::CreateInstance(creation) if creation.instance.is_of(&"web".into()))
+        })
+    };
+    assert!(!is_created(&plan), "{plan}");
+    let plans = settle(&mut stage);
+    assert!(plans.iter().any(is_created));
 }
 
 #[test]

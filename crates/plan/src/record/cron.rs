@@ -60,7 +60,7 @@ pub fn schedule(record: &mut Record, stack: &Stack, now: Timestamp) -> Vec<CronE
 }
 
 /// Notes when the schedule or its time zone is changed. Times of the new one that have passed were never due.
-fn note_schedule(known: &mut CronRecord, cron: &Cron, now: Timestamp) {
+pub(crate) fn note_schedule(known: &mut CronRecord, cron: &Cron, now: Timestamp) {
     let is_same = |before: &String| *before == cron.schedule && known.zone == cron.zone;
     let is_changed = known.schedule.as_ref().is_some_and(|before| !is_same(before));
     known.changed = if is_changed { Some(now) } else { known.changed.map(|it| it.min(now)) };

@@ -7,10 +7,13 @@ use driftless_model::{
 };
 
 use super::spec::OWNER;
-use crate::facts::cron::{all, run_of};
+use crate::{
+    facts::cron::{all, run_of},
+    record::cron::note_schedule,
+};
 
-/// Takes up the runs of CronJobs that the Swarm has, unless this agent led the managers before and has begun them itself. True: the
-/// stack has other runs now.
+/// Takes up the runs of CronJobs that the Swarm has, and notes changes of their schedules, unless this agent led the managers before and
+/// does so where it begins runs. True: the stack has other runs now.
 pub fn follow_runs(record: &mut Record, stack: &Stack, observed: &Observed, now: Timestamp) -> bool {
     let Some(swarm) = observed.swarm.as_deref() else { return false };
     let kept = record.swarm.get_or_insert_default();
@@ -34,6 +37,8 @@ pub fn follow_runs(record: &mut Record, stack: &Stack, observed: &Observed, now:
             .crons
             .entry(name.clone())
             .or_insert_with(|| CronRecord { since: now, ..CronRecord::default() });
+        // The next leader has to know when the schedule was changed.
+        note_schedule(known, cron_job.schedule, now);
         let before = known.runs.len();
         // The leader has removed those that have run.
         let jobs = &record.jobs;

@@ -466,6 +466,34 @@ fn next_leader_goes_on_with_the_runs_of_the_former_one() {
     assert_eq!(all.services().len(), 2);
 }
 
+/// It has run at 12:10 and changes at 12:25: the time before that was never due, and the next one is.
+#[test]
+fn next_leader_knows_when_a_schedule_was_changed() {
+    let at = |minute: u32| cron("", "a:1").replace("* * * * *", &format!("{minute} * * * *"));
+    // The minutes after noon from which the other agent leads, and the number of runs that it begins.
+    for (has_led_before, leads_after, begun) in [(false, 40, 0), (true, 81, 1)] {
+        let mut all = Jobs::kubernetes(&at(10));
+        all.rounds(2);
+        let noon = all.cluster.now;
+        all.cluster.now = noon.after(Duration::from_mins(11));
+        all.rounds(3);
+        assert_eq!(all.services().len(), 1);
+        if !has_led_before {
+            all.cluster.record = Record::default();
+        }
+        let node = all.cluster.swarm.nodes["n1"].clone();
+        all.cluster.swarm.nodes.insert("n1".to_owned(), SwarmNode { is_leader: false, ..node.clone() });
+        all.rounds(2);
+        all.cluster.now = noon.after(Duration::from_mins(25));
+        all.commit("a.yaml", &at(20));
+        all.rounds(2);
+        all.cluster.now = noon.after(Duration::from_mins(leads_after));
+        all.cluster.swarm.nodes.insert("n1".to_owned(), node);
+        all.rounds(3);
+        assert_eq!(all.services().len(), 1 + begun, "after {leads_after} minutes");
+    }
+}
+
 #[test]
 fn run_that_is_replaced_stops_first() {
     // The steps of the next minute, by the policy.

@@ -1,6 +1,6 @@
 //! Variables that lie on the host (`valuesFrom`): their order, changes, and sources that cannot be read.
 
-use std::{fs, path::Path, process::Command, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fs, path::Path, process::Command, sync::Arc, time::Duration};
 
 use driftless_agent::{Against, RequestKind, Rollback, Supposed};
 use driftless_clock::Clock;
@@ -229,6 +229,33 @@ async fn secrets_return_after_a_reboot_despite_a_broken_commit() {
     simulation.begin();
     minutes(5).await;
     assert_eq!(simulation.images(), ["web:1"], "{}", simulation.story());
+    assert!(has_file_with(memory.path(), b"a-value"));
+}
+
+/// The commit that drops the worker waits for an image, and has no secret any more.
+#[tokio::test(start_paused = true)]
+async fn secret_of_a_dropped_service_returns_after_a_reboot() {
+    let folder = tempfile::tempdir().unwrap();
+    let compose = "services: {web: {image: 'web:1'}, worker: {image: 'worker:1', secrets: [key]}}\n\
+                   secrets: {key: {environment: KEY}}\n";
+    let path = file(folder.path(), "KEY=a-value\n");
+    let mut simulation = Simulation::prepared(compose, Clock::starting_at(NOON));
+    let text =
+        format!("repositories: [{{url: 'https://git.example/infra.git', valuesFrom: [{{file: {path}}}]}}]\n");
+    simulation.settings = Settings::parse("driftless.yaml", &text).unwrap().repositories.remove(0);
+    let state = StateDir::lock(&folder.path().join("state")).unwrap();
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    simulation.contents = ContentDir::open(&state, memory.path(), simulation.clock).unwrap();
+    let mut simulation = simulation.begun();
+    simulation.synced_with_tip().await;
+    assert!(has_file_with(memory.path(), b"a-value"));
+    simulation.docker.faults(|faults| faults.registry = Some(BTreeSet::from(["web:1".to_owned()])));
+    simulation.push("services: {web: {image: 'web:2'}}\n").await;
+    minutes(1).await;
+    let memory = reboot(&mut simulation, &state);
+    simulation.begin();
+    minutes(5).await;
+    assert_eq!(simulation.images(), ["web:1", "worker:1"], "{}", simulation.story());
     assert!(has_file_with(memory.path(), b"a-value"));
 }
 

@@ -12,14 +12,21 @@ use driftless_files::AppSpec;
 use driftless_git as git;
 use driftless_git::CommitSource;
 use driftless_model::{
-    AppName, CommitId, Container, ContentId, Contents, EngineKind, NestedMount, Observed, Stack, StackHash,
-    Timestamp, Workload, WorkloadName,
+    AppName, CommitId, Container, ContentId, Contents, EngineKind, Instance, MountSource, NestedMount,
+    Observed, Record, Stack, StackHash, Timestamp, Workload, WorkloadName,
 };
 use driftless_store as store;
 
 use crate::{
-    context::AppContext, desired::Desired, error::chain, former_folder, repository::RepositoryLink,
-    revisions::target::TargetRevision,
+    context::AppContext,
+    desired::Desired,
+    error::chain,
+    former_folder,
+    repository::RepositoryLink,
+    revisions::{
+        last_version::{fallback, reached_last},
+        target::TargetRevision,
+    },
 };
 
 /// Mounted files that no revision and no container uses are removed if they were not asked for within this time. The files of
@@ -34,6 +41,9 @@ const LACKING_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The workloads that lack a secret, each with the first one.
 type Lacking = BTreeMap<WorkloadName, ContentId>;
+
+/// Services of an older version.
+type OlderServices = BTreeMap<WorkloadName, Workload>;
 
 /// The mounted files of a target after [`Mounts::prepare`]: they are on the disk, except for these.
 #[derive(Default)]
@@ -57,16 +67,28 @@ struct PreparedMounts {
     at: Timestamp,
     /// The paths whose files have stayed for containers of other versions.
     kept: BTreeSet<String>,
+    /// The services of the version before whose secrets were written.
+    older: BTreeSet<WorkloadName>,
     lacking: Lacking,
     /// The application's folder was left out.
     is_without_folder: bool,
 }
 
 impl PreparedMounts {
-    /// Whether the files of a stack need no check. They do when a container is gone that older files have stayed for.
-    fn covers(&self, stack: &StackHash, kept: &BTreeSet<String>, now: Timestamp) -> bool {
+    /// Whether the files of a stack need no check. They do when a container is gone that older files have stayed for, and for services of
+    /// the version before.
+    fn covers(
+        &self,
+        stack: &StackHash,
+        kept: &BTreeSet<String>,
+        older: &OlderServices,
+        now: Timestamp,
+    ) -> bool {
         let interval = if self.lacking.is_empty() { CHECK_INTERVAL } else { LACKING_INTERVAL };
-        self.stack == *stack && self.kept == *kept && self.at.is_recent(interval, now)
+        self.stack == *stack
+            && self.kept == *kept
+            && self.older.iter().eq(older.keys())
+            && self.at.is_recent(interval, now)
     }
 }
 
@@ -85,6 +107,7 @@ impl Mounts {
         desired: &Desired,
         target: &TargetRevision,
         observed: &Observed,
+        record: &Record,
     ) -> Result<MountedFiles, String> {
         let now = context.now();
         // A suspended application is left alone, and so is its folder.
@@ -102,7 +125,9 @@ impl Mounts {
             ));
         }
         let kept = mounted_by_others(&target.stack, observed);
-        let prepared = self.prepared.as_ref().filter(|prepared| prepared.covers(&target.hash, &kept, now));
+        let older = Arc::new(older_services(context, target, observed, record));
+        let covers = |prepared: &&PreparedMounts| prepared.covers(&target.hash, &kept, &older, now);
+        let prepared = self.prepared.as_ref().filter(covers);
         if let Some(prepared) = prepared.filter(|prepared| !prepared.is_without_folder) {
             return Ok(MountedFiles { lacking: prepared.lacking.clone(), awaited: None });
         }
@@ -134,17 +159,36 @@ impl Mounts {
                 }
             };
         }
-        let lacking = written?;
+        let mut lacking = written?;
         // A Swarm creates its secrets from the files of all its services.
         if target.policy.engine == EngineKind::Swarm
             && let Some(id) = lacking.values().next()
         {
             return Err(chain(&store::Error::NoSuchSecret { id: id.clone() }));
         }
+        if !older.is_empty() {
+            let mut of_older = write_older(context, &older, Arc::clone(&rendered.contents)).await?;
+            if !of_older.is_empty()
+                && let Some(repository) = repository
+                && let Some(reached) = reached_last(context, target, record)
+            {
+                let again = contents_of(repository, &reached.commit.id, rendered.spec.clone()).await;
+                let log = |error: &git::Error| {
+                    let (app, error) = (context.name(), chain(error));
+                    tracing::warn!(%app, error, "could not render the last version again for its secrets");
+                };
+                let again = again.inspect_err(log).unwrap_or_default();
+                of_older = write_older(context, &older, Arc::new(again)).await?;
+            }
+            // Those that the target has are held by their secrets in the target.
+            of_older.retain(|name, _| !target.stack.workloads.contains_key(name));
+            lacking.extend(of_older);
+        }
         self.prepared = Some(PreparedMounts {
             stack: target.hash.clone(),
             at: now,
             kept,
+            older: older.keys().cloned().collect(),
             lacking: lacking.clone(),
             is_without_folder: awaited.is_some(),
         });
@@ -168,6 +212,39 @@ fn mounted_by_others(target: &Stack, observed: &Observed) -> BTreeSet<String> {
     let wanted = target.app_folders();
     let mounted = observed.containers().flat_map(|instance| instance.config.app_folders());
     mounted.filter(|path| !wanted.contains(path)).map(str::to_owned).collect()
+}
+
+/// The services with secrets that have containers of the version before, and that the target does not have any more, or in another version:
+/// they have to stay while the target waits, and after a restart of the host nothing else writes their secrets.
+fn older_services(
+    context: &AppContext,
+    target: &TargetRevision,
+    observed: &Observed,
+    record: &Record,
+) -> OlderServices {
+    let instances = observed.instances.values();
+    let of_target = |instance: &Instance| target.hashes.specs.get(&instance.instance.workload);
+    let older = instances.filter(|instance| of_target(instance) != Some(&instance.spec));
+    let older: BTreeSet<&WorkloadName> = older.map(|instance| &instance.instance.workload).collect();
+    if older.is_empty() {
+        return OlderServices::new();
+    }
+    let before = fallback(context, target, record);
+    let mut services = before.map(|before| before.workloads).unwrap_or_default();
+    services.retain(|name, workload| {
+        let is_desired = target.stack.workloads.get(name).is_some_and(|wanted| wanted.is_like(workload));
+        older.contains(name)
+            && !is_desired
+            && workload.job_or_template().is_none()
+            && mounts_secrets(workload)
+    });
+    services
+}
+
+fn mounts_secrets(workload: &Workload) -> bool {
+    let mut mounts = workload.containers().flat_map(|container| &container.mounts);
+    mounts.any(|mount| matches!(mount.source, MountSource::Secret(_)))
+        || workload.in_place.values().any(|file| file.secret)
 }
 
 /// A mount inside of a writable one, of which one is the target's and the other that of a container or run of another version. The
@@ -199,6 +276,16 @@ async fn write(
     written.map_err(|error| error.to_string())?.map_err(|error| chain(&error))
 }
 
+async fn write_older(
+    context: &AppContext,
+    services: &Arc<OlderServices>,
+    contents: Arc<Contents>,
+) -> Result<Lacking, String> {
+    let (directory, services) = (context.contents().clone(), Arc::clone(services));
+    let written = tokio::task::spawn_blocking(move || directory.prepare_older(&services, &contents)).await;
+    written.map_err(|error| error.to_string())?.map_err(|error| chain(&error))
+}
+
 /// Renders one application of one commit again, for the files that it mounts. A defect of the rendering leaves it without any.
 async fn contents_of<S: CommitSource>(
     repository: &RepositoryLink<S>,
@@ -215,7 +302,7 @@ async fn contents_of<S: CommitSource>(
 
 #[cfg(test)]
 mod tests {
-    use driftless_model::{Completion, Location, Mount, MountSource, PullPolicy, Strategy};
+    use driftless_model::{Completion, Location, Mount, PullPolicy, Strategy};
     use serde_json::json;
 
     use super::*;
@@ -269,20 +356,21 @@ mod tests {
         let kept = BTreeSet::new();
         let stack = StackHash("shop".to_owned());
         let (lacking, is_without_folder) = (Lacking::new(), false);
+        let (older, none) = (BTreeSet::new(), OlderServices::new());
         let mut prepared =
-            PreparedMounts { stack, at: began, kept: kept.clone(), lacking, is_without_folder };
+            PreparedMounts { stack, at: began, kept: kept.clone(), older, lacking, is_without_folder };
         let covers = |stack: &str, age: Duration| {
-            prepared.covers(&StackHash(stack.to_owned()), &kept, began.after(age))
+            prepared.covers(&StackHash(stack.to_owned()), &kept, &none, began.after(age))
         };
         assert!(covers("shop", Duration::from_mins(5)));
         assert!(!covers("blog", Duration::from_mins(5)), "another stack has other files");
         // The clean-up must not find a file that no check has touched for so long.
         assert!(!covers("shop", CONTENT_AGE / 2));
         let before = Timestamp(began.0 - 1);
-        assert!(!prepared.covers(&prepared.stack, &kept, before), "the clock was set back");
+        assert!(!prepared.covers(&prepared.stack, &kept, &none, before), "the clock was set back");
         let mounted = BTreeSet::from(["site".to_owned()]);
-        assert!(!prepared.covers(&prepared.stack, &mounted, began), "a container mounts older files");
+        assert!(!prepared.covers(&prepared.stack, &mounted, &none, began), "a container mounts older files");
         prepared.lacking.insert("web".into(), ContentId("db".to_owned()));
-        assert!(!prepared.covers(&prepared.stack, &kept, began.after(Duration::from_mins(1))));
+        assert!(!prepared.covers(&prepared.stack, &kept, &none, began.after(Duration::from_mins(1))));
     }
 }

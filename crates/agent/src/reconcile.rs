@@ -284,8 +284,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         }
         // Not before: containers of another agent, or of a version that is not known any more, may use the files.
         let repository = self.repository().cloned();
-        let prepared =
-            self.mounts.prepare(&self.context, repository.as_ref(), &self.desired, &target, &observed);
+        let (link, record) = (repository.as_ref(), self.record.get());
+        let prepared = self.mounts.prepare(&self.context, link, &self.desired, &target, &observed, record);
         match prepared.await {
             Ok(MountedFiles { lacking, awaited }) => {
                 (observed.lacking_secrets, observed.claims.awaited_folder) = (lacking, awaited);

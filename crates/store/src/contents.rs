@@ -21,7 +21,8 @@ use crate::{
 };
 use driftless_clock::Clock;
 use driftless_model::{
-    Access, Content, ContentId, ContentTree, Contents, InPlace, MountSource, Stack, Workload, WorkloadName,
+    Access, Container, Content, ContentId, ContentTree, Contents, InPlace, MountSource, Stack, Workload,
+    WorkloadName,
 };
 
 /// The prefix of files that are being written. The next start removes them.
@@ -140,13 +141,43 @@ impl ContentDir {
         for id in &workload.pull_secrets {
             self.provide(id, contents, Visibility::Secret)?;
         }
+        for path in workload.containers().flat_map(Container::app_folders) {
+            self.ensure_app_folder(&stack.app, path)?;
+        }
+        self.provide_mounted(workload, contents)
+    }
+
+    /// Writes the contents that services of an older version mount, which have to stay while the newest version waits. Their paths in the
+    /// application's own folder are as the containers left them. Returns the services that lack a secret, each with the first one.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be written.
+    pub fn prepare_older(
+        &self,
+        services: &BTreeMap<WorkloadName, Workload>,
+        contents: &Contents,
+    ) -> Result<BTreeMap<WorkloadName, ContentId>, Error> {
+        let mut lacking = BTreeMap::new();
+        for (name, workload) in services {
+            match self.provide_mounted(workload, contents) {
+                Err(Error::NoSuchSecret { id }) => drop(lacking.insert(name.clone(), id)),
+                // The engine says so when the container is started.
+                Err(Error::NoSuchContent { .. }) => {}
+                provided => provided?,
+            }
+        }
+        Ok(lacking)
+    }
+
+    fn provide_mounted(&self, workload: &Workload, contents: &Contents) -> Result<(), Error> {
         for mount in workload.containers().flat_map(|container| &container.mounts) {
             match &mount.source {
                 MountSource::Content(id) => self.provide(id, contents, Visibility::Public)?,
                 MountSource::Secret(id) => self.provide(id, contents, Visibility::Secret)?,
-                MountSource::AppFolder(path) => self.ensure_app_folder(&stack.app, path)?,
                 // Each instance has a copy of its own, which a later step writes.
                 MountSource::InPlace { .. }
+                | MountSource::AppFolder(_)
                 | MountSource::Volume { .. }
                 | MountSource::Anonymous
                 | MountSource::Image(_)

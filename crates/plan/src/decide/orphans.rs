@@ -4,7 +4,7 @@ use driftless_model::{Instance, State, Subject};
 
 use crate::{
     cause::Cause,
-    decide::{other_writers, preconditions, prune, rollout, stateful_order, teardown, writers},
+    decide::{other_writers, preconditions, prune, rollout, secrets, stateful_order, teardown, writers},
     draft::{Draft, heal::Difference},
     facts::{
         Facts, cron,
@@ -110,9 +110,16 @@ fn keep_held(draft: &mut Draft<'_>) {
     for group in held.chunk_by(|one, other| one.instance.workload == other.instance.workload) {
         let first = group.first().and_then(|orphan| Some((orphan, facts.target.definition(orphan)?)));
         let Some((orphan, workload)) = first else { continue };
+        let subject = Subject { name: &orphan.instance.workload, workload };
+        if let Some(wait) = secrets::reason_to_wait(facts, subject) {
+            if !group.iter().all(|orphan| orphan.is_running()) {
+                secrets::wait_for_secret(draft, wait);
+            }
+            continue;
+        }
         let down = group.iter().filter(|orphan| matches!(orphan.state, State::Exited { .. }));
         draft.returning.extend(down.map(|orphan| orphan.id.clone()));
-        rollout::allow_starts(draft, Subject { name: &orphan.instance.workload, workload }, group);
+        rollout::allow_starts(draft, subject, group);
         rollout::keep(draft, group);
     }
 }

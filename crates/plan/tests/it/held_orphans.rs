@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    Completion, ContainerId, HostSource, Mount, MountSource, Port, PortRange, Protocol, RestartPolicy,
-    SharedPlace, SharingServices, Stack, State, Volume, Workload,
+    Completion, ContainerId, ContentId, HostSource, Mount, MountSource, Port, PortRange, Protocol,
+    RestartPolicy, SharedPlace, SharingServices, Stack, State, Volume, Workload,
 };
 use driftless_plan::{Action, Plan, WaitReason};
 
@@ -137,6 +137,28 @@ fn data_of_another_application_are_not_taken_back() {
         let expected = if is_shared { vec!["shop-db-1", "shop-web-1"] } else { vec!["shop-web-1"] };
         assert_eq!(running(&stage), expected, "{}", plans.last().unwrap());
     }
+}
+
+#[test]
+fn held_service_that_lacks_its_secret_is_not_started() {
+    let secret = ContentId("0".repeat(64));
+    let mut worker = workload("worker:1", 1);
+    let source = MountSource::Secret(secret.clone());
+    worker.container.mounts.push(Mount { target: "/run/secrets/key".to_owned(), source, read_only: true });
+    let mut stage = Stage::new(stack([("web", workload("web:1", 1)), ("worker", worker)]));
+    settle(&mut stage);
+    stage.stack = stack([("web", workload("web:2", 1))]);
+    stage.world.registry = Some(["web:1", "worker:1"].map(str::to_owned).into());
+    rounds(&mut stage);
+    restart_engine(&mut stage);
+    stage.world.observed.lacking_secrets.insert("worker".into(), secret);
+    let plans = rounds(&mut stage);
+    assert_eq!(running(&stage), ["shop-web-1"]);
+    let last = plans.last().unwrap();
+    assert!(last.waits.iter().any(|wait| wait.is(WaitReason::SecretMissing)), "{last}");
+    stage.world.observed.lacking_secrets.clear();
+    rounds(&mut stage);
+    assert_eq!(running(&stage), ["shop-web-1", "shop-worker-1"]);
 }
 
 #[test]

@@ -221,6 +221,21 @@ proptest! {
     }
 }
 
+/// Selectors match labels, such as that of `driftless drift -l`.
+#[test]
+fn kubernetes_labels_are_masked_by_their_names_only() {
+    let mut wanted = stack(Format::Kubernetes, &planted(KUBERNETES, "hunter2"));
+    wanted.encrypted.texts.insert("nextcloud".to_owned());
+    let mask = Mask::new([7; 32]).with_stacks([&wanted]);
+    let hashes = &StackHashes::of(&wanted);
+    let (agent, policy, images) = (&AgentId("agent".to_owned()), &Policy::default(), &BTreeMap::new());
+    let target = Target { stack: &wanted, hashes, fallback: None, agent, policy, images, mask: &mask };
+    let live = compare_live(&target, &Observed::default(), &Record::default());
+    let container = live.iter().find(|difference| difference.kind == "container").unwrap();
+    assert_eq!(container.labels["app"], "nextcloud");
+    assert_eq!(container.labels["annotation.webhook"], mask.hide("hunter2"));
+}
+
 #[test]
 fn password_that_is_also_a_name_garbles_nothing() {
     for (format, template) in FORMATS {

@@ -102,7 +102,7 @@ fn former_templates(
             // The names in the manifest are not stored.
             let workload = Workload { manifest: current.manifest.clone(), ..workload.clone() };
             let template = FormerTemplate {
-                labels: masked(&workload.container.labels, mask),
+                labels: mask.labels(&workload.container.labels, former.format),
                 pod: pod_spec(former, &name.to_string(), &workload, mask).to_string().into(),
             };
             Some((spec.short().to_owned(), template))
@@ -110,10 +110,6 @@ fn former_templates(
         all.insert(name.clone(), kept.iter().filter_map(template).collect());
     }
     all
-}
-
-fn masked(values: &BTreeMap<String, String>, mask: &Mask) -> BTreeMap<String, String> {
-    values.iter().map(|(name, value)| (name.clone(), mask.value(name, value))).collect()
 }
 
 /// Whether a container or service has another specification than the target gives it.
@@ -135,8 +131,8 @@ impl MaskedWorkload {
             pod: workload
                 .map(|workload| pod_spec(stack, &spec.object.name, workload, mask).to_string().into())
                 .unwrap_or_default(),
-            labels: masked(&spec.labels, mask),
-            selector: masked(&spec.selector, mask),
+            labels: mask.labels(&spec.labels, stack.format),
+            selector: mask.labels(&spec.selector, stack.format),
         }
     }
 }

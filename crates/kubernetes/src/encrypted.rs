@@ -30,7 +30,8 @@ impl Collector<'_> {
             match entry.key.as_str() {
                 "env" => value.items().iter().for_each(|variable| self.variable(variable)),
                 "command" | "args" => value.items().iter().for_each(|argument| self.text(argument)),
-                "labels" | "annotations" => value.entries().iter().for_each(|entry| self.text(&entry.value)),
+                // Selectors match labels, so those are names.
+                "annotations" => value.entries().iter().for_each(|entry| self.text(&entry.value)),
                 "httpHeaders" => {
                     value.items().iter().filter_map(|it| it.get("value")).for_each(|it| self.text(it))
                 }

@@ -79,6 +79,28 @@ fn texts_of_an_encrypted_manifest_are_masked() {
     assert_ne!(found.encrypted, plain.encrypted);
 }
 
+#[test]
+fn labels_of_an_encrypted_manifest_can_be_selected() {
+    let text = DEPLOYMENT
+        .replace(
+            "{labels: {app: web}}",
+            "{labels: {app: web, tier: frontend}, annotations: {note: open-sesame}}",
+        )
+        .replace("image: web:1}", "image: 'web:1', args: [frontend]}");
+    let host = [HostFile {
+        path: "web.yaml".to_owned(),
+        source: "web.yaml".to_owned(),
+        content: Ok(text.as_bytes().into()),
+        is_secret: true,
+    }];
+    let app = AppSpec::kubernetes("shop", &["web.yaml"]);
+    let found = render(&WithHostFiles::new(&MemoryFiles::default(), &host), &app).stack.unwrap();
+    let mask = Mask::new([1; 32]).with_stacks([&found]);
+    let shown = mask.labels(&found.workloads[&"web".into()].container.labels, found.format);
+    assert_eq!((&*shown["app"], &*shown["tier"]), ("web", "frontend"));
+    assert_eq!(shown["annotation.note"], mask.hide("open-sesame"));
+}
+
 /// The value may have been written in the place of the key.
 #[test]
 fn invalid_keys_without_a_value_are_not_shown() {

@@ -9,7 +9,11 @@ mod names;
 mod patterns;
 mod texts;
 
-use std::{collections::BTreeSet, fmt, ops::Range};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    ops::Range,
+};
 
 use sha2::{Digest, Sha256};
 
@@ -18,7 +22,7 @@ use self::{
     patterns::{Spans, TextKind},
     texts::Texts,
 };
-use crate::{EncryptedTexts, Stack, Workload, WorkloadName, repo_url::percent_decoded};
+use crate::{EncryptedTexts, Format, Stack, Workload, WorkloadName, repo_url::percent_decoded};
 
 /// Hides secrets for one run of the program.
 #[derive(Clone)]
@@ -201,6 +205,18 @@ impl Mask {
         if is_hidden && !is_mark(value) { self.hide(value) } else { self.text(value) }
     }
 
+    /// The labels of an object that a manifest of this format asks for. Those of Kubernetes are names, which selectors match, and are
+    /// hidden by their own names only; its annotations are kept as labels too.
+    pub fn labels(&self, all: &BTreeMap<String, String>, format: Format) -> BTreeMap<String, String> {
+        let shown = |name: &str, value: &str| match format {
+            Format::Kubernetes if !name.starts_with(ANNOTATION) && !Self::is_telling(name) => {
+                self.name(value)
+            }
+            Format::Kubernetes | Format::Compose => self.value(name, value),
+        };
+        all.iter().map(|(name, value)| (name.clone(), shown(name, value))).collect()
+    }
+
     /// The arguments of a program.
     pub fn arguments(&self, all: &[String]) -> Vec<String> {
         let spans = arguments::secrets(all.iter().map(String::as_str));
@@ -282,6 +298,9 @@ impl Mask {
         shown
     }
 }
+
+/// The beginning of the labels that have the annotations of a pod.
+const ANNOTATION: &str = "annotation.";
 
 /// Whether a text is a hidden value already.
 fn is_mark(text: &str) -> bool {

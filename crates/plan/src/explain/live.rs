@@ -13,7 +13,7 @@ use driftless_model::{
 use crate::{
     explain::{
         named::{self, Owner},
-        objects::{Change, ObjectDifference, labels, object, put, sorted},
+        objects::{Change, ObjectDifference, object, put, sorted},
     },
     facts::{fs_changes, ignored, jobs, standing},
     fields::{
@@ -93,7 +93,7 @@ impl Live<'_> {
     fn missing(&self, name: String) -> ObjectDifference {
         let Self { target, workload, .. } = self;
         let mut missing = object("container", name, workload.origin.clone(), Change::Missing);
-        missing.labels = labels(&workload.container.labels, target.mask);
+        missing.labels = target.mask.labels(&workload.container.labels, target.stack.format);
         missing.want = diff::canonical_yaml(&self.effective(), target.mask);
         missing
     }
@@ -169,7 +169,7 @@ impl Live<'_> {
             return None;
         }
         let mut one = object("container", instance.name.clone(), workload.origin.clone(), Change::Modified);
-        one.labels = labels(&workload.container.labels, target.mask);
+        one.labels = target.mask.labels(&workload.container.labels, target.stack.format);
         one.fields = diff::between(&want, &found, target.mask);
         if is_of_spec {
             let subject = Subject { name: self.name, workload };
@@ -227,7 +227,7 @@ impl Live<'_> {
 
 fn extra_container(instance: &Instance, origin: &Location, target: &Target<'_>) -> ObjectDifference {
     let mut extra = object("container", instance.name.clone(), origin.clone(), Change::Extra);
-    extra.labels = labels(&instance.config.labels, target.mask);
+    extra.labels = target.mask.labels(&instance.config.labels, target.stack.format);
     extra.found = diff::extra_yaml(&instance.config, target.stack.format, target.mask);
     extra
 }

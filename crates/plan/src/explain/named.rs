@@ -4,7 +4,7 @@ use driftless_model::{AgentId, Mask, Observed, SpecHash, Stack, Volume};
 use serde::Serialize;
 
 use crate::{
-    explain::objects::{Change, ObjectDifference, flatten, json, labels, manifest, object, or_else},
+    explain::objects::{Change, ObjectDifference, flatten, json, manifest, object, or_else},
     fields::{
         diff::{self, FieldDifference},
         value::Fields,
@@ -36,7 +36,9 @@ pub(crate) fn networks(
         });
         let yaml = || yaml_of(network, owner.driver, mask);
         let change = named(("network", name), stack, &SpecHash::of(network), there.as_ref(), yaml);
-        all.extend(change.map(|it| ObjectDifference { labels: labels(&network.labels, mask), ..it }));
+        all.extend(
+            change.map(|it| ObjectDifference { labels: mask.labels(&network.labels, stack.format), ..it }),
+        );
     }
     for (name, _) in observed.networks.iter().filter(|(_, it)| ours(it.agent.as_ref())) {
         if !stack.networks.contains_key(name) {
@@ -59,7 +61,9 @@ pub(crate) fn volumes(target: &Target<'_>, observed: &Observed, all: &mut Vec<Ob
             Some(live) => of_volumes(it, volume, live, mask),
             None => Some(it),
         });
-        all.extend(change.map(|it| ObjectDifference { labels: labels(&volume.labels, mask), ..it }));
+        all.extend(
+            change.map(|it| ObjectDifference { labels: mask.labels(&volume.labels, stack.format), ..it }),
+        );
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use driftless_model::{IgnoredField, Location, Mask, SpecHash, Stack};
+use driftless_model::{IgnoredField, Location, SpecHash, Stack};
 use serde::Serialize;
 use serde_json::Value as Json;
 
@@ -56,10 +56,6 @@ pub(crate) fn object(kind: &'static str, name: String, origin: Location, change:
 
 pub(crate) fn manifest(stack: &Stack) -> Location {
     stack.manifests.first().map(Location::file).unwrap_or_default()
-}
-
-pub(crate) fn labels(all: &BTreeMap<String, String>, mask: &Mask) -> BTreeMap<String, String> {
-    all.iter().map(|(name, value)| (name.clone(), mask.value(name, value))).collect()
 }
 
 pub(crate) fn or_else(fields: &mut Fields, name: &str, value: &str) {

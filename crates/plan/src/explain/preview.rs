@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use driftless_model::{Condition, Container, Dependency, Location, Mask, Part, Stack, Workload};
+use driftless_model::{Condition, Container, Dependency, Format, Location, Mask, Part, Stack, Workload};
 use serde::Serialize;
 
 use crate::{
     explain::objects::{
-        Change, ObjectDifference, digest, flatten, json, labels, manifest, object, or_else, put, sorted,
+        Change, ObjectDifference, digest, flatten, json, manifest, object, or_else, put, sorted,
     },
     fields::{
         container::fields,
@@ -45,6 +45,7 @@ type Key = (&'static str, String);
 /// One object of a rendering.
 struct Side {
     origin: Location,
+    format: Format,
     labels: BTreeMap<String, String>,
     fields: Fields,
     /// The digest of the whole object, so that no difference is missed.
@@ -64,11 +65,12 @@ fn outline(stack: Option<&Stack>) -> BTreeMap<Key, Side> {
         fields.retain(|path, value| !is_default(path, value));
         let outer = Workload { origin: Location::default(), parts: Vec::new(), ..workload.clone() };
         for part in &workload.parts {
-            let side = part_side(workload, part);
+            let side = part_side(stack, workload, part);
             all.insert(("workload", name.part(&part.name).to_string()), side);
         }
         let side = Side {
             origin: workload.origin.clone(),
+            format: stack.format,
             labels: workload.container.labels.clone(),
             fields,
             digest: digest(&outer),
@@ -101,13 +103,14 @@ fn outline(stack: Option<&Stack>) -> BTreeMap<Key, Side> {
 }
 
 /// One container of a pod of several.
-fn part_side(workload: &Workload, part: &Part) -> Side {
+fn part_side(stack: &Stack, workload: &Workload, part: &Part) -> Side {
     let mut fields = fields(&part.container.effective(&Container::default()));
     let outer = Part { container: Container::default(), ..part.clone() };
     flatten(&mut fields, &mut Vec::new(), json(&outer), &["container", "name"]);
     fields.retain(|path, value| !is_default(path, value));
     Side {
         origin: workload.origin.clone(),
+        format: stack.format,
         labels: part.container.labels.clone(),
         fields,
         digest: digest(part),
@@ -117,7 +120,13 @@ fn part_side(workload: &Workload, part: &Part) -> Side {
 fn plain_side<T: Serialize>(stack: &Stack, value: &T, labels: &BTreeMap<String, String>) -> Side {
     let mut fields = Fields::new();
     flatten(&mut fields, &mut Vec::new(), json(value), &["key"]);
-    Side { origin: manifest(stack), labels: labels.clone(), fields, digest: digest(value) }
+    Side {
+        origin: manifest(stack),
+        format: stack.format,
+        labels: labels.clone(),
+        fields,
+        digest: digest(value),
+    }
 }
 
 fn between(
@@ -139,7 +148,7 @@ fn between(
         return None;
     }
     let mut one = object(kind, name.clone(), shown.origin.clone(), change);
-    one.labels = labels(&shown.labels, mask);
+    one.labels = mask.labels(&shown.labels, shown.format);
     let (want, found) = (to.map_or(&NOTHING, |it| &it.fields), from.map_or(&NOTHING, |it| &it.fields));
     let (want_text, found_text) = diff::both_as_yaml(want, found, mask);
     one.want = to.map(|_| want_text).unwrap_or_default();

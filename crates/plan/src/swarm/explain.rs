@@ -20,7 +20,7 @@ use super::{
 use crate::{
     explain::{
         named::{self, Owner},
-        objects::{Change, ObjectDifference, labels, manifest, object, sorted},
+        objects::{Change, ObjectDifference, manifest, object, sorted},
     },
     facts::jobs::{JobPart, is_awaited},
     fields::diff::FieldDifference,
@@ -102,7 +102,8 @@ impl Comparison<'_> {
         name_as_present(&mut wanted.spec, swarm);
         let make = |change| {
             let made = object("service", wanted.name.clone(), workload.origin.clone(), change);
-            ObjectDifference { labels: labels(&workload.container.labels, target.mask), ..made }
+            let labels = target.mask.labels(&workload.container.labels, target.stack.format);
+            ObjectDifference { labels, ..made }
         };
         let job = workload.job().map(|job| JobPart { subject, job });
         let Some(found) = swarm.services.get(&wanted.name) else {

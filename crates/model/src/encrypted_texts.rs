@@ -11,7 +11,7 @@ use crate::defaults::is_default;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EncryptedTexts {
-    /// Names of variables. Their values are masked like those of a Secret.
+    /// Names of variables. Their values are masked like those of a Secret, and a long one in other texts too.
     #[serde(default, skip_serializing_if = "is_default")]
     pub variables: BTreeSet<String>,
     /// Labels, arguments, options and other free text. A short one is a word like `web`, so it is masked only where it is a whole

@@ -156,9 +156,9 @@ impl Stack {
         self.workloads.is_empty() && self.networks.is_empty() && self.volumes.is_empty()
     }
 
-    /// The names of all variables that hold secrets by the manifest's own word, or because the manifest is encrypted.
+    /// The names of all variables that hold secrets by the manifest's own word.
     pub fn secret_env(&self) -> impl Iterator<Item = &String> {
-        self.workloads.values().flat_map(|it| &it.secret_env).chain(&self.encrypted.variables)
+        self.workloads.values().flat_map(|it| &it.secret_env)
     }
 
     /// The paths in the application's own folder that its manifests mount. A run may have those of an older commit.

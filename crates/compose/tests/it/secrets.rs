@@ -112,6 +112,25 @@ fn labels_of_an_encrypted_file_are_masked() {
 }
 
 #[test]
+fn short_values_of_encrypted_files_leave_messages_readable() {
+    let text = "services:\n  web:\n    image: shop/web\n    environment: {PORT: '8080', LOG_LEVEL: info, RELAY: geheim4711, \
+                DB_PASSWORD: 'pw7'}\n";
+    let found = stack(&[], &[("shop/compose.yaml", text)], EngineKind::Docker);
+    let mask = Mask::new([1; 32]).with_stacks([&found]);
+    for (name, value) in [("PORT", "8080"), ("LOG_LEVEL", "info"), ("RELAY", "geheim4711")] {
+        assert_eq!(mask.value(name, value), mask.hide(value), "{name}");
+        assert!(mask.is_secret(name));
+    }
+    assert_eq!(mask.message("no answer at port 8080, level info"), "no answer at port 8080, level info");
+    for secret in ["geheim4711", "pw7"] {
+        assert_eq!(
+            mask.message(&format!("no login with {secret}")),
+            format!("no login with {}", mask.hide(secret))
+        );
+    }
+}
+
+#[test]
 fn texts_of_an_encrypted_compose_file_are_masked() {
     let include = ("shop/compose.yaml", "include: [{path: [main.yaml, secret.yaml]}]\n");
     let main = ("shop/main.yaml", "services: {web: {image: shop/web, environment: {OPEN: visible-text}}}\n");

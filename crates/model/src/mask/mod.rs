@@ -31,6 +31,8 @@ pub struct Mask {
     key: Option<[u8; 32]>,
     /// Names of variables that hold secrets, even if the names do not suggest it.
     secrets: Texts,
+    /// Names of variables of encrypted manifests. Many of their values are words like `info`.
+    encrypted: Texts,
     /// Values that are hidden wherever they occur in free text: a command may contain the value of a variable.
     values: Texts,
     /// Texts that are hidden where they are a whole value or argument.
@@ -52,6 +54,7 @@ impl Mask {
         Self {
             key: None,
             secrets: Texts::default(),
+            encrypted: Texts::default(),
             values: Texts::default(),
             whole: Texts::default(),
             names: Texts::default(),
@@ -82,7 +85,8 @@ impl Mask {
             mask.add_encrypted(&stack.encrypted);
         }
         // Each workload has a mask of its own, made from this one.
-        for texts in [&mut mask.secrets, &mut mask.values, &mut mask.whole, &mut mask.names] {
+        let Self { key: _, secrets, encrypted, values, whole, names } = &mut mask;
+        for texts in [secrets, encrypted, values, whole, names] {
             texts.share();
         }
         mask
@@ -137,7 +141,7 @@ impl Mask {
 
     fn add_encrypted(&mut self, encrypted: &EncryptedTexts) {
         let EncryptedTexts { variables, texts } = encrypted;
-        self.secrets.extend(variables.iter().cloned());
+        self.encrypted.extend(variables.iter().cloned());
         self.whole.extend(texts.iter().cloned());
         // A whole manifest has many short words, which would be hidden in every message.
         let long = texts.iter().map(|text| text.trim()).filter(|text| is_findable(Telling::Weakly, text));
@@ -177,7 +181,11 @@ impl Mask {
     }
 
     fn how_telling(&self, name: &str) -> Telling {
-        if self.secrets.contains(name) { Telling::Surely } else { telling(name) }
+        match telling(name) {
+            _ if self.secrets.contains(name) => Telling::Surely,
+            how if self.encrypted.contains(name) => how.max(Telling::Weakly),
+            how => how,
+        }
     }
 
     /// Whether a variable, option or label of this name holds a secret, or is taken to.
@@ -200,6 +208,7 @@ impl Mask {
     /// The value of a variable, option or label: hidden if its name tells that it is secret, else as [`Self::text`].
     pub fn value(&self, name: &str, value: &str) -> String {
         let is_hidden = self.secrets.contains(name)
+            || self.encrypted.contains(name)
             || self.whole.contains(value)
             || (telling(name) != Telling::No && !is_no_secret(value) && !is_path(name, value));
         if is_hidden && !is_mark(value) { self.hide(value) } else { self.text(value) }
@@ -338,8 +347,14 @@ fn values_to_find(stack: &Stack) -> impl Iterator<Item = &str> {
         let variables = workload.containers().flat_map(|container| &container.env);
         let variables = variables.filter_map(|(name, value)| Some((name, value.as_deref()?)));
         variables.chain(values_of_hooks(workload)).filter_map(move |(name, value)| {
-            let is_declared = workload.secret_env.contains(name) || encrypted.contains(name);
-            let how = if is_declared { Telling::Surely } else { telling(name) };
+            let is_secret = workload.secret_env.contains(name);
+            let is_declared = is_secret || encrypted.contains(name);
+            let how = match telling(name) {
+                _ if is_secret => Telling::Surely,
+                // A whole manifest has many short words, which would be hidden in every message.
+                how if is_declared => how.max(Telling::Weakly),
+                how => how,
+            };
             let shortest_number = if is_declared { 4 } else { 6 };
             let is_number = value.trim().bytes().all(|byte| byte.is_ascii_digit());
             let is_too_short = is_number && value.trim().len() < shortest_number;

@@ -13,7 +13,7 @@ use driftless_model::{
     Policy, Stack, StackHashes, Timestamp,
 };
 
-use crate::{commits::status::StatusError, commits::trust::RejectedCommit};
+use crate::commits::{status::StatusError, trust::RejectedCommit};
 
 /// The desired state of one application, as Git and the configuration have it now.
 #[derive(Clone, Debug)]

@@ -20,8 +20,7 @@ use crate::{
     fs_scan::FsScans,
     probe::Prober,
     probe_targets::{add_readiness, is_current},
-    revisions::last_version::fallback,
-    revisions::target::TargetRevision,
+    revisions::{last_version::fallback, target::TargetRevision},
 };
 
 /// Observes the containers of one application.

@@ -12,11 +12,11 @@ use driftless_plan::{Assessment, Plan, Round, WaitReason, assess, resources};
 
 use crate::{
     Applications,
-    commits::held_commit::HeldCommit,
-    commits::status::{
-        AppCommitStatus, CommitResult, CommitStatuses, StatusFacts, commit_status, end_status,
+    commits::{
+        held_commit::HeldCommit,
+        status::{AppCommitStatus, CommitResult, CommitStatuses, StatusFacts, commit_status, end_status},
+        trust::RejectedCommit,
     },
-    commits::trust::RejectedCommit,
     context::AppContext,
     desired::Desired,
     masked_target::MaskedTarget,

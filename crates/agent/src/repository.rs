@@ -22,10 +22,12 @@ use driftless_store as store;
 use driftless_store::{KnownApplication, Store};
 
 use crate::{
-    commits::older_commits::OlderCommits,
-    commits::trust::{
-        AcceptedRewrite, RejectedCommit, Trust, accepted_by_applications, check_applications, check_commit,
-        last_accepted, remember_verified, was_verified,
+    commits::{
+        older_commits::OlderCommits,
+        trust::{
+            AcceptedRewrite, RejectedCommit, Trust, accepted_by_applications, check_applications,
+            check_commit, last_accepted, remember_verified, was_verified,
+        },
     },
     defect,
     deliveries::{DeliveryTracker, Newness},

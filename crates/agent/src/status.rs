@@ -13,8 +13,7 @@ use crate::{
     context::AppContext,
     desired::{Desired, FetchFailure},
     error::chain,
-    revisions::target::TargetRevision,
-    revisions::{Revisions, policy_now},
+    revisions::{Revisions, policy_now, target::TargetRevision},
     state_loss::loss_advice,
 };
 

@@ -29,8 +29,10 @@ use crate::{
     Readiness, Recovery, Repositories, Request, RequestError,
     app::App,
     claims::{Claimant, Claims, Inventory, found_elsewhere},
-    commits::departures::Departures,
-    commits::status::{StatusError, StatusErrors},
+    commits::{
+        departures::Departures,
+        status::{StatusError, StatusErrors},
+    },
     context::Services,
     defect::{self, Publication},
     desired::{Desired, Rendered, RepositoryState},

@@ -4,6 +4,7 @@
 pub(crate) mod changes;
 pub(crate) mod last_version;
 pub(crate) mod pins;
+pub(crate) mod stored_stack;
 pub(crate) mod target;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -57,6 +58,7 @@ pub(crate) struct Revisions {
     loss: StateLoss,
     holds: CommitHolds,
     resolved: ResolvedStack,
+    stored: StoredStack,
 }
 
 /// The properties of a target that make it another one than that of the last round.
@@ -100,6 +102,7 @@ impl Revisions {
             loss,
             holds: CommitHolds::default(),
             resolved: ResolvedStack::default(),
+            stored: StoredStack::default(),
         }
     }
 
@@ -427,6 +430,7 @@ impl Revisions {
         target: &TargetRevision,
         record: &mut Record,
     ) -> bool {
+        self.stored.complete(context, self.current.as_ref(), target);
         let key = TargetKey {
             stack: target.hash.clone(),
             pinned: target.pin.as_ref().map(|pin| pin.revision),
@@ -438,7 +442,6 @@ impl Revisions {
         }
         let is_other_stack = self.last_target.as_ref().is_some_and(|last| last.stack != key.stack);
         self.last_target = Some(key);
-        self.store_unreadable_stack_again(context, target);
         if is_other_stack {
             record.failures.clear();
             record.sync = None;
@@ -454,22 +457,6 @@ impl Revisions {
             tracing::warn!(error = chain(&error), "could not store the application's repository");
         }
         true
-    }
-
-    /// Stores the stack of the current revision if the stored copy cannot be decrypted any more.
-    fn store_unreadable_stack_again(&self, context: &AppContext, target: &TargetRevision) {
-        let Some(current) = self.current.as_ref().filter(|current| current.stack == target.hash) else {
-            return;
-        };
-        let store = context.store();
-        let stored = match store.stack(context.name(), current.number) {
-            Ok(None) => store.store_stack_again(&without_runs(&target.stack)),
-            Ok(Some(_)) => Ok(()),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = stored {
-            tracing::warn!(error = chain(&error), "could not store the stack of the revision");
-        }
     }
 
     /// Whether this was the target of the last round.

@@ -47,10 +47,11 @@ pub(crate) fn holders<'a>(
     all.filter(|holder| !is_own(holder) && has(draft, holder, wanted)).collect()
 }
 
-/// Whether a container has an address now. On a network that is created in this round, nobody has one yet.
+/// Whether a container has an address now, or gets it again. On a network that is created in this round, nobody has one yet.
 pub(crate) fn has(draft: &Draft<'_>, holder: &Instance, wanted: FixedAddress<'_>) -> bool {
     let FixedAddress { network, address } = wanted;
-    if !is_up(holder) || draft.provided.contains_key(network) {
+    let is_holder = is_up(holder) || draft.returning.contains(&holder.id);
+    if !is_holder || draft.provided.contains_key(network) {
         return false;
     }
     let Some(endpoint) = holder.networks.get(network) else { return false };
@@ -60,7 +61,8 @@ pub(crate) fn has(draft: &Draft<'_>, holder: &Instance, wanted: FixedAddress<'_>
     }
     let asked = holder.config.networks().get(network);
     // Between two runs it has none, and gets the one that it asks for.
-    let ipv4 = endpoint.ip.as_ref().or_else(|| asked.and_then(|it| it.ipv4.as_ref()));
+    let ipv4 =
+        endpoint.ip.as_ref().filter(|_| is_up(holder)).or_else(|| asked.and_then(|it| it.ipv4.as_ref()));
     let ipv6 = asked.and_then(|it| it.ipv6.as_ref());
     ipv4.into_iter().chain(ipv6).any(|held| is_same(held, address))
 }
@@ -82,8 +84,11 @@ pub(crate) fn taken_over<'a>(
     held: &Container,
 ) -> Option<(&'a WorkloadName, String)> {
     let workloads = &draft.facts.target.stack.workloads;
-    let wanted = workloads.get(name)?;
-    fixed(held).filter(|address| !address.is_among_those_of(&wanted.container)).find_map(|address| {
+    let wanted = workloads.get(name);
+    let is_given_up = |address: &FixedAddress<'_>| {
+        wanted.is_none_or(|wanted| !address.is_among_those_of(&wanted.container))
+    };
+    fixed(held).filter(is_given_up).find_map(|address| {
         let is_made = |taker: &WorkloadName| {
             let mut made = draft.facts.instances.members_of(taker).iter();
             made.any(|member| address.is_among_those_of(&member.config))

@@ -1,10 +1,13 @@
 //! Services that Git does not have any more and that stay, because the commit that drops them cannot be applied yet.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use driftless_model::{
-    Completion, ContainerId, ContentId, HostSource, Mount, MountSource, Port, PortRange, Protocol,
-    RestartPolicy, SharedPlace, SharingServices, Stack, State, Volume, Workload,
+    Attachment, Completion, ContainerId, ContentId, HostSource, Mount, MountSource, Network, NetworkMode, Port,
+    PortRange, Protocol, RestartPolicy, SharedPlace, SharingServices, Stack, State, Volume, Workload,
 };
 use driftless_plan::{Action, Plan, WaitReason};
 
@@ -210,6 +213,54 @@ fn host_port_of_a_held_service_stays_its_own() {
     restart_engine(&mut stage);
     rounds(&mut stage);
     assert_eq!(running(&stage), ["shop-old-1", "shop-web-1"]);
+}
+
+/// A resolver with a fixed address has another name in Git, and the new image of another service cannot be pulled.
+fn renamed_resolver() -> Stage {
+    let shop = |name: &'static str, image: &str| {
+        let mut resolver = workload("dns:1", 1);
+        let attachment = Attachment { ipv4: Some("10.2.0.2".to_owned()), ..Attachment::default() };
+        let networks = BTreeMap::from([("dns".to_owned(), Box::new(attachment))]);
+        resolver.container.network_mode = NetworkMode::Networks(networks);
+        let mut shop = stack([(name, resolver), ("web", workload(image, 1))]);
+        let network = Network { key: "dns".to_owned(), ..Network::default() };
+        shop.networks.insert("dns".to_owned(), network);
+        shop
+    };
+    let mut stage = Stage::new(shop("resolver", "web:1"));
+    settle(&mut stage);
+    stage.stack = shop("unbound", "web:2");
+    stage.world.registry = Some(["dns:1", "web:1"].map(str::to_owned).into());
+    rounds(&mut stage);
+    stage
+}
+
+#[test]
+fn address_of_a_held_service_stays_its_own() {
+    let mut stage = renamed_resolver();
+    restart_engine(&mut stage);
+    rounds(&mut stage);
+    assert_eq!(running(&stage), ["shop-resolver-1", "shop-web-1"]);
+    let names: Vec<&str> = stage.world.observed.instances.values().map(|it| it.name.as_str()).collect();
+    assert!(!names.contains(&"shop-unbound-1"));
+}
+
+#[test]
+fn held_service_leaves_its_address_to_a_successor_that_exists() {
+    let mut stage = renamed_resolver();
+    let mut made = stage.named("shop-resolver-1").clone();
+    (made.id, made.name) = (ContainerId("f".repeat(64)), "shop-unbound-1".to_owned());
+    made.instance.workload = "unbound".into();
+    stage.record.own_containers.insert(made.id.clone());
+    stage.world.observed.instances.insert(made.id.clone(), made);
+    let (finished, error) = (stage.now, String::new());
+    stage.named("shop-resolver-1").state = State::Exited { code: 137, finished, out_of_memory: false, error };
+    stage.world.observed.engine_started = Some(finished.after(Duration::from_secs(1)));
+    stage.now = finished.after(Duration::from_secs(2));
+    let plans = rounds(&mut stage);
+    assert_eq!(running(&stage), ["shop-unbound-1", "shop-web-1"]);
+    let is_said = |plan: &Plan| plan.to_string().contains("Git has given the address 10.2.0.2 on dns to it");
+    assert!(plans.iter().any(is_said), "{}", plans.last().unwrap());
 }
 
 #[test]

@@ -17,10 +17,18 @@ const VARIABLES: &[&str] = &["environment", "args"];
 /// Words of a health check that say how its command is run.
 const CHECK_KINDS: &[&str] = &["CMD", "CMD-SHELL", "NONE"];
 
+/// The parts of a project that are masked because their files are encrypted.
+#[derive(Default)]
+pub(crate) struct Encrypted {
+    pub(crate) texts: EncryptedTexts,
+    /// The contents of configs and secrets. Only the printed project has them, so nothing else looks for their lines.
+    pub(crate) contents: BTreeSet<String>,
+}
+
 /// The texts of a project from these files, in the fields that are shown as free text. Names, such as those of images, networks
 /// and paths, stay readable.
-pub(crate) fn texts_of(root: &Node, encrypted: &BTreeSet<&str>) -> EncryptedTexts {
-    let mut collector = Collector { encrypted, found: EncryptedTexts::default() };
+pub(crate) fn texts_of(root: &Node, encrypted: &BTreeSet<&str>) -> Encrypted {
+    let mut collector = Collector { encrypted, found: Encrypted::default() };
     if encrypted.is_empty() {
         return collector.found;
     }
@@ -35,7 +43,7 @@ pub(crate) fn texts_of(root: &Node, encrypted: &BTreeSet<&str>) -> EncryptedText
 struct Collector<'a> {
     /// The paths of the encrypted files.
     encrypted: &'a BTreeSet<&'a str>,
-    found: EncryptedTexts,
+    found: Encrypted,
 }
 
 impl Collector<'_> {
@@ -52,11 +60,19 @@ impl Collector<'_> {
                 self.arguments(value);
             } else if VARIABLES.contains(&key) {
                 self.variables(value);
-            } else if TEXT_BY_NAME.contains(&key) || key.starts_with("x-") || (key == "content" && !is_map) {
+            } else if TEXT_BY_NAME.contains(&key) || key.starts_with("x-") {
                 self.texts(value);
+            } else if key == "content" && !is_map {
+                self.content(value);
             } else {
                 self.fields(value);
             }
+        }
+    }
+
+    fn content(&mut self, node: &Node) {
+        if let Some(text) = node.as_scalar().filter(|_| self.is_encrypted(node)) {
+            self.found.contents.insert(text.to_owned());
         }
     }
 
@@ -67,7 +83,7 @@ impl Collector<'_> {
         for (text, value) in entries.chain(items) {
             if self.is_encrypted(value) {
                 let name = text.split_once('=').map_or(text, |(name, _)| name);
-                self.found.variables.insert(name.to_owned());
+                self.found.texts.variables.insert(name.to_owned());
             }
         }
     }
@@ -106,7 +122,7 @@ impl Collector<'_> {
     /// Adds a text, unless it is too short or too common to be a secret.
     fn insert(&mut self, text: &str) {
         if Mask::is_findable(text) {
-            self.found.texts.insert(text.to_owned());
+            self.found.texts.texts.insert(text.to_owned());
         }
     }
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use driftless_files::{AppSpec, Files};
-use driftless_model::{AppName, EncryptedTexts, Finding, Location, Mask};
+use driftless_model::{AppName, Finding, Location, Mask};
 use driftless_yaml::{Dialect as _, Kind, Node, Place, Report, with_excerpt};
 
 pub(crate) mod dotenv;
@@ -33,6 +33,7 @@ pub(crate) mod variables;
 
 use crate::{
     load::{
+        encrypted::Encrypted,
         errors::errors_at,
         loader::{Depth, Loader, Scope},
         missing_values::MissingValues,
@@ -67,7 +68,7 @@ pub(crate) struct Loaded {
     /// Values from encrypted files of variables, also of included projects.
     pub(crate) secret_values: BTreeSet<String>,
     /// Texts of encrypted Compose files.
-    pub(crate) encrypted: EncryptedTexts,
+    pub(crate) encrypted: Encrypted,
     /// The places of the values into which a secret variable was interpolated.
     secret_places: BTreeSet<Location>,
     /// The Compose files, from the repository's root.
@@ -128,7 +129,7 @@ impl Loaded {
         let mut printed = Printer { folder }.project(&root);
         if let Some(mask) = mask {
             let mask = mask.with_secret_values(self.secret_values.iter().map(String::as_str));
-            let mask = mask.with_encrypted(&self.encrypted);
+            let mask = mask.with_encrypted(&self.encrypted.texts).with_whole(&self.encrypted.contents);
             masked::hide(&mut printed, &mask);
         }
         Some(printed)

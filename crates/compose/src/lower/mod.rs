@@ -94,7 +94,7 @@ pub(crate) fn lower(
         inventory,
         swarm: BTreeMap::new(),
         secret_values: BTreeSet::new(),
-        encrypted: loaded.encrypted.clone(),
+        encrypted: loaded.encrypted.texts.clone(),
         given: None,
         port_places: BTreeMap::new(),
         project_place: loaded.name_place.clone(),

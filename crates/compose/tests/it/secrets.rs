@@ -1,8 +1,8 @@
 //! Secrets in configs and labels: kept in memory, and masked.
 
-use driftless_compose::render;
+use driftless_compose::{load, render};
 use driftless_files::{AppSpec, HostFile, HostValues, MemoryFiles, WithHostFiles};
-use driftless_model::{Content, EngineKind, Mask, MountSource, Stack, StackHash};
+use driftless_model::{Content, EncryptedTexts, EngineKind, Mask, MountSource, Stack, StackHash};
 
 /// Values on the host: a password, a short one, and one that is no secret.
 fn host_values() -> Vec<HostValues> {
@@ -109,6 +109,25 @@ fn labels_of_an_encrypted_file_are_masked() {
     assert_eq!(found.secret_values.iter().collect::<Vec<_>>(), ["admin:hash-of-it"], "`true` is no secret");
     let plain = stack(&[("shop/compose.yaml", text), ("shop/web.labels", labels)], &[], EngineKind::Docker);
     assert!(plain.secret_values.is_empty());
+}
+
+/// A dashboard has thousands of lines, which would be searched in each message.
+#[test]
+fn contents_of_an_encrypted_compose_file_are_masked_as_a_whole() {
+    let text = project("{content: \"restart: always\\ndoor: geheim4711\\n\"}");
+    let found = stack(&[], &[("shop/compose.yaml", &text)], EngineKind::Docker);
+    assert_eq!(found.encrypted, EncryptedTexts::default());
+    let host = [HostFile {
+        path: "shop/compose.yaml".to_owned(),
+        source: "/etc/shop/compose.yaml".to_owned(),
+        content: Ok(text.as_bytes().into()),
+        is_secret: true,
+    }];
+    let git = MemoryFiles::default();
+    let mask = Mask::new([1; 32]);
+    let app = AppSpec::compose("shop", &["shop/compose.yaml"]);
+    let printed = load(&WithHostFiles::new(&git, &host), &app, "/shop", Some(&mask)).model.unwrap();
+    assert_eq!(printed["configs"]["app"]["content"], mask.hide("restart: always\ndoor: geheim4711\n"));
 }
 
 #[test]

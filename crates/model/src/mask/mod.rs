@@ -139,6 +139,14 @@ impl Mask {
         mask
     }
 
+    /// One that also hides these texts where they are a whole value or argument. They may be long: nothing is searched for them.
+    #[must_use]
+    pub fn with_whole<'a>(&self, texts: impl IntoIterator<Item = &'a String>) -> Self {
+        let mut mask = self.clone();
+        mask.whole.extend(texts.into_iter().cloned());
+        mask
+    }
+
     fn add_encrypted(&mut self, encrypted: &EncryptedTexts) {
         let EncryptedTexts { variables, texts } = encrypted;
         self.encrypted.extend(variables.iter().cloned());

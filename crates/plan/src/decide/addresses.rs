@@ -70,10 +70,32 @@ pub(crate) fn has(draft: &Draft<'_>, holder: &Instance, wanted: FixedAddress<'_>
 /// Whether an older container has an address that its workload does not fix in Git. One that is as Git says keeps the address that the
 /// engine chose for it: nothing else replaces it, and its successor may get the same one.
 pub(crate) fn gives_up(draft: &Draft<'_>, holder: &Instance, wanted: FixedAddress<'_>) -> bool {
+    let Some(subject) = subject_of(draft, holder) else { return false };
+    let is_current = holder.spec == draft.facts.spec(subject);
+    !is_current && !wanted.is_among_those_of(&subject.workload.container)
+}
+
+/// The address that a container has, as a wait for it says. Nothing frees one that the engine chose for a container which is as Git says,
+/// so the text says what to do.
+pub(crate) fn described(draft: &Draft<'_>, holder: &Instance, wanted: FixedAddress<'_>) -> String {
+    let is_chosen = |subject: &Subject<'_>| {
+        holder.agent == *draft.facts.target.agent
+            && holder.spec == draft.facts.spec(*subject)
+            && !wanted.is_among_those_of(&subject.workload.container)
+    };
+    match subject_of(draft, holder).filter(is_chosen) {
+        Some(Subject { name, .. }) => format!(
+            "{wanted}, which the engine chose for it: give {name} an `ipv4_address` of its own in its Compose file"
+        ),
+        None => wanted.to_string(),
+    }
+}
+
+/// The workload of a container as Git has it.
+fn subject_of<'a>(draft: &Draft<'a>, holder: &Instance) -> Option<Subject<'a>> {
     let workloads = &draft.facts.target.stack.workloads;
-    let Some((name, workload)) = workloads.get_key_value(&holder.instance.workload) else { return false };
-    let is_current = holder.spec == draft.facts.spec(Subject { name, workload });
-    !is_current && !wanted.is_among_those_of(&workload.container)
+    let (name, workload) = workloads.get_key_value(&holder.instance.workload)?;
+    Some(Subject { name, workload })
 }
 
 /// The workload that has a fixed address of an older definition by now: Git has given it to that one, and its containers have been made

@@ -554,7 +554,8 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
     }
     for wanted in addresses::fixed(&workload.container) {
         for other in addresses::holders(draft, name, wanted) {
-            held_by.push((other, addresses::gives_up(draft, other, wanted), wanted.to_string()));
+            let what = addresses::described(draft, other, wanted);
+            held_by.push((other, addresses::gives_up(draft, other, wanted), what));
         }
     }
     for (other, gives_up, what) in held_by {

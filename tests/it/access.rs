@@ -125,6 +125,7 @@ async fn scopes_of_a_token_limit_its_requests() {
         for path in ["/api/v1/audit", "/api/v1/tokens"] {
             assert_eq!(it.status("GET", path, token).await, audit, "{path}");
         }
+        assert_eq!(it.status("GET", sync_shop, token).await, StatusCode::METHOD_NOT_ALLOWED);
         // A token for all applications of a repository may have it fetched.
         let fetch = it.status("POST", "/api/v1/repositories/infra/fetch", token).await;
         assert_eq!(fetch, if token == &act { StatusCode::FORBIDDEN } else { blog });

@@ -28,7 +28,7 @@ pub(crate) fn skip(need: &str, why: &str) {
     let promised = std::env::var("DRIFTLESS_NO_SKIP").unwrap_or_default();
     assert!(!promised.split(',').any(|name| name == need), "DRIFTLESS_NO_SKIP names {need}, but {why}");
     // Without the capture of the output, which hides that of a test that passes.
-    writeln!(std::io::stderr(), "skipped, {why}").unwrap();
+    std::io::stderr().write_all(format!("skipped, {why}\n").as_bytes()).unwrap();
 }
 
 /// A running agent without an engine, with folders of its own.

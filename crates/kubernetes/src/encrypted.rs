@@ -33,7 +33,7 @@ impl Collector<'_> {
                 // Selectors match labels, so those are names.
                 "annotations" => value.entries().iter().for_each(|entry| self.text(&entry.value)),
                 "httpHeaders" => {
-                    value.items().iter().filter_map(|it| it.get("value")).for_each(|it| self.text(it))
+                    value.items().iter().filter_map(|it| it.get("value")).for_each(|it| self.text(it));
                 }
                 "httpGet" => {
                     if let Some(path) = value.get("path") {

@@ -51,7 +51,7 @@ pub fn skip(need: &str, why: &str) {
     let promised = std::env::var("DRIFTLESS_NO_SKIP").unwrap_or_default();
     assert!(!promised.split(',').any(|name| name == need), "DRIFTLESS_NO_SKIP names {need}, but {why}");
     // Without the capture of the output, which hides that of a test that passes.
-    writeln!(std::io::stderr(), "skipped, {why}").unwrap();
+    std::io::stderr().write_all(format!("skipped, {why}\n").as_bytes()).unwrap();
 }
 
 /// One repository with one application in it, and the containers of the application.

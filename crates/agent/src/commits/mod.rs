@@ -1,4 +1,4 @@
-//! Commits: whether one is accepted or held back, how it fails, and what the forge is told of it.
+//! Commits: whether one is accepted or held back, how it fails, and the status that the forge shows for it.
 
 pub(crate) mod departures;
 pub(crate) mod failure;

@@ -12,9 +12,9 @@ use driftless_git::{Lookup, read_secret};
 use driftless_model::{HostRequest, digest_hex, root_cause};
 use driftless_trust::{Trust, read_certificates};
 
-use crate::{
-    fleet::enrolments::{Enrolments, Unsigned},
-    fleet::report_error::ReportError,
+use crate::fleet::{
+    enrolments::{Enrolments, Unsigned},
+    report_error::ReportError,
 };
 
 /// The time to connect.

@@ -4,10 +4,10 @@ use driftless_config::PlaceKind;
 use driftless_fleet::{InvalidKey, InviteToken, JoinRequest};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    fleet::collector_client::CollectorClient,
-    fleet::enrolments::{Enrolments, KeyError},
-    fleet::report_error::ReportError,
+use crate::fleet::{
+    collector_client::CollectorClient,
+    enrolments::{Enrolments, KeyError},
+    report_error::ReportError,
 };
 
 /// Why this agent could not join a collector.

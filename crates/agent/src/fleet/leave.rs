@@ -5,9 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     error::chain,
-    fleet::collector_client::CollectorClient,
-    fleet::enrolments::{Enrolments, KeyError},
-    fleet::report_error::ReportError,
+    fleet::{
+        collector_client::CollectorClient,
+        enrolments::{Enrolments, KeyError},
+        report_error::ReportError,
+    },
 };
 
 /// Why this agent could not leave a collector.

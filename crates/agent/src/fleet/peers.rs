@@ -21,10 +21,12 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     error::chain,
-    fleet::enrolments::Enrolments,
-    fleet::reader::{FleetPicture, FleetReader, UNREAD_AFTER},
-    fleet::report_error::ReportError,
-    fleet::stored_reports::{last_report, stored_hosts},
+    fleet::{
+        enrolments::Enrolments,
+        reader::{FleetPicture, FleetReader, UNREAD_AFTER},
+        report_error::ReportError,
+        stored_reports::{last_report, stored_hosts},
+    },
 };
 
 /// The time between two reads of an agent.

@@ -14,11 +14,11 @@ use driftless_model::{AppName, HostIdentity, Timestamp, printable};
 use driftless_objects::{Listed, Listing, Objects, SecretSource};
 use futures_util::{StreamExt as _, stream};
 
-use crate::{
-    fleet::collector_client::CollectorClient,
-    fleet::enrolments::Enrolments,
-    fleet::report_error::ReportError,
-    fleet::report_object::{
+use crate::fleet::{
+    collector_client::CollectorClient,
+    enrolments::Enrolments,
+    report_error::ReportError,
+    report_object::{
         CONFLICT_END, LARGEST_COMPRESSED, LARGEST_CONFLICT, REPORT_END, conflict_of, read_report,
     },
 };

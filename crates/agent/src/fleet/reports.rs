@@ -17,12 +17,14 @@ use driftless_objects::{Objects, SecretSource};
 use crate::{
     Handle, OwnReport,
     error::chain,
-    fleet::collector_client::{CollectorClient, CollectorSender},
-    fleet::enrolments::Enrolments,
-    fleet::host_requests::{HostRequests, RequestSettings},
-    fleet::report_error::ReportError,
-    fleet::report_object::ObjectSender,
-    fleet::targets::FleetTargets,
+    fleet::{
+        collector_client::{CollectorClient, CollectorSender},
+        enrolments::Enrolments,
+        host_requests::{HostRequests, RequestSettings},
+        report_error::ReportError,
+        report_object::ObjectSender,
+        targets::FleetTargets,
+    },
 };
 
 /// Changes within this time are one report.

@@ -10,9 +10,13 @@ use driftless_model::{Build, CommitId, Content, Mask, Record};
 use driftless_plan::Target;
 
 use crate::{
-    commits::older_commits::OlderCommits, context::AppContext, desired::Desired, error::chain,
-    images::tasks::ContextRead, repository::RepositoryLink, revisions::last_version::reached_last,
-    revisions::target::TargetRevision,
+    commits::older_commits::OlderCommits,
+    context::AppContext,
+    desired::Desired,
+    error::chain,
+    images::tasks::ContextRead,
+    repository::RepositoryLink,
+    revisions::{last_version::reached_last, target::TargetRevision},
 };
 
 /// The commit or checkout that the build contexts of one target are read from.

@@ -28,8 +28,12 @@ use super::{
 };
 use crate::request::{Against, Inspection, RequestError};
 use crate::{
-    Error, error::chain, observe::observe_scope, random::random_key, revisions::policy_now,
-    revisions::target::stack_with_runs, swarm,
+    Error,
+    error::chain,
+    observe::observe_scope,
+    random::random_key,
+    revisions::{policy_now, target::stack_with_runs},
+    swarm,
 };
 
 /// A shorter number is a revision's, a longer one may be a commit's id.

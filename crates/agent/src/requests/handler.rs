@@ -5,9 +5,16 @@ use std::sync::Arc;
 use driftless_model::{Actor, AppName, EventKind, Record, WorkloadName};
 
 use crate::{
-    context::AppContext, desired::Desired, mounts::Mounts, observe::Observer, publish::Publisher,
-    record::StoredRecord, repository::RepositoryLink, request::RequestError, revisions::Revisions,
-    revisions::target::TargetRevision, state_loss::loss_advice,
+    context::AppContext,
+    desired::Desired,
+    mounts::Mounts,
+    observe::Observer,
+    publish::Publisher,
+    record::StoredRecord,
+    repository::RepositoryLink,
+    request::RequestError,
+    revisions::{Revisions, target::TargetRevision},
+    state_loss::loss_advice,
 };
 
 /// The advice about an application that has left Git.

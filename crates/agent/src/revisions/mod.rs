@@ -20,9 +20,11 @@ use driftless_store as store;
 use driftless_store::NewRevision;
 
 use crate::{
-    commits::failure::{failed_now, hash_as_target, last_healthy, report_failed_commit},
-    commits::held_commit::HeldCommit,
-    commits::holds::CommitHolds,
+    commits::{
+        failure::{failed_now, hash_as_target, last_healthy, report_failed_commit},
+        held_commit::HeldCommit,
+        holds::CommitHolds,
+    },
     context::AppContext,
     desired::Desired,
     error::chain,
@@ -30,11 +32,13 @@ use crate::{
     images::resolved_stack::ResolvedStack,
     log_span,
     record::StoredRecord,
-    revisions::pins::{current_pin, end_unreadable_pin},
-    revisions::target::{TargetRevision, image_digests},
+    revisions::{
+        pins::{current_pin, end_unreadable_pin},
+        stored_stack::StoredStack,
+        target::{TargetRevision, image_digests},
+    },
     state_loss::StateLoss,
-    swarm::has_services,
-    swarm::state::forget_failed_updates,
+    swarm::{has_services, state::forget_failed_updates},
 };
 
 /// The reason of the event of a revision that is synced.

@@ -3,7 +3,7 @@
 use driftless_model::{EncryptedTexts, Revision, StackHash};
 use driftless_plan::without_runs;
 
-use crate::{context::AppContext, error::chain, target_revision::TargetRevision};
+use crate::{context::AppContext, error::chain, revisions::target::TargetRevision};
 
 /// Keeps the stored stack of the newest revision complete. Plans and statuses are masked with it while Git cannot be read.
 #[derive(Default)]

@@ -6,8 +6,8 @@ use std::{
 };
 
 use driftless_model::{
-    Attachment, Completion, ContainerId, ContentId, HostSource, Mount, MountSource, Network, NetworkMode, Port,
-    PortRange, Protocol, RestartPolicy, SharedPlace, SharingServices, Stack, State, Volume, Workload,
+    Attachment, Completion, ContainerId, ContentId, HostSource, Mount, MountSource, Network, NetworkMode,
+    Port, PortRange, Protocol, RestartPolicy, SharedPlace, SharingServices, Stack, State, Volume, Workload,
 };
 use driftless_plan::{Action, Plan, WaitReason};
 

@@ -52,13 +52,15 @@ pub(crate) struct RouteRule {
 pub(crate) struct RouteRules(pub(crate) BTreeMap<(&'static str, &'static str), RouteRule>);
 
 impl RouteRules {
-    /// The rule of a method of a route. One that the table does not have needs `admin`, so that a forgotten one is closed.
+    /// The rule of a method of a route. A route that the table does not have needs `admin`, so that a forgotten one is closed.
+    /// The handlers of a route come from the table too, so a method that it does not have is answered with 405.
     pub(crate) fn rule(&self, method: &Method, route: &str) -> RouteRule {
         // The handler of GET answers HEAD as well.
         let method = if *method == Method::HEAD { Method::GET } else { method.clone() };
         let method = method.as_str().to_ascii_lowercase();
-        // Without a route nothing is there, so the answer is that there is no such route.
-        let needs = if route.is_empty() { Needs::Read } else { Needs::Admin };
+        let has_route = self.0.keys().any(|(known, _)| *known == route);
+        // Nothing is there, so the answer is that there is no such route or method.
+        let needs = if route.is_empty() || has_route { Needs::Read } else { Needs::Admin };
         let unknown = RouteRule { needs, audit_word: "unknown request" };
         self.0.get(&(route, method.as_str())).copied().unwrap_or(unknown)
     }

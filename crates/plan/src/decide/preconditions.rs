@@ -17,7 +17,7 @@ use crate::{
     facts::{
         ownership::{is_usable_network, is_usable_volume},
         places::places,
-        standing::{crash_of, has_run_and_ended, has_run_hooks, is_up},
+        standing::{crash_of, failure, has_run_and_ended, has_run_hooks, is_up},
     },
     wait::{Wait, WaitObject},
 };
@@ -175,9 +175,11 @@ pub(crate) fn unmet(draft: &Draft<'_>, dependency: &Dependency, is_as_before: bo
     let current: Vec<&Instance> =
         draft.facts.instances.members_of(on).iter().copied().filter(is_current).collect();
     let completed = |it: &Instance| draft.facts.is_completed(workload, it);
-    // With a count of 0, a request has ended its pause, and it is tried again.
-    let mut crashes = current.iter().filter_map(|it| crash_of(draft.facts.record, it));
-    let crash = crashes.find(|crash| crash.count > 0);
+    // With a count of 0, a request has ended its pause, and it is tried again, unless its restart policy forbids that.
+    let is_final = |it: &Instance| failure(draft.facts.record, draft.facts.observed, workload, it).is_some();
+    let crash = current
+        .iter()
+        .find_map(|it| crash_of(draft.facts.record, it).filter(|crash| crash.count > 0 || is_final(it)));
     let is_unhealthy =
         |it: &&Instance| matches!(it.state, State::Running { health: Health::Unhealthy, since: _ });
     let has_failed =

@@ -8,8 +8,8 @@ use std::{
 
 use driftless_model::{
     Completion, Condition, Container, Dependency, HELPER_IMAGE, HookPhase, Instance, Job, NetworkMode, Part,
-    Peer, Probes, PullPolicy, Record, Role, RollbackSettings, Stack, State, Strategy as Rollout, Workload,
-    WorkloadKind, WorkloadName,
+    Peer, Probes, PullPolicy, Record, RestartPolicy, Role, RollbackSettings, Stack, State,
+    Strategy as Rollout, Workload, WorkloadKind, WorkloadName,
 };
 use driftless_plan::{
     Action, Plan, begin_attempt, begin_removal, has_post_synced, is_held_by_hooks, with_runs,
@@ -24,7 +24,7 @@ use crate::{
 
 fn job(name: &str, image: &str) -> Workload {
     let mut job = workload(image, 1);
-    job.container.restart = driftless_model::RestartPolicy::No;
+    job.container.restart = RestartPolicy::No;
     job.completion = Completion::OnSuccess;
     job.strategy = Rollout::Recreate;
     Workload { kind: WorkloadKind::Job(Job::once(name.into())), ..job }
@@ -456,6 +456,40 @@ fn dependency_that_is_tried_again_has_not_failed() {
     assert!(!is_created(&plan), "{plan}");
     let plans = settle(&mut stage);
     assert!(plans.iter().any(is_created));
+}
+
+#[test]
+fn optional_dependency_that_failed_for_good_blocks_nobody() {
+    for (condition, required) in [
+        (Condition::CompletedSuccessfully, false),
+        (Condition::Healthy, false),
+        (Condition::CompletedSuccessfully, true),
+    ] {
+        let mut migrate = workload("bad:1", 1);
+        (migrate.completion, migrate.container.restart) = (Completion::OnSuccess, RestartPolicy::No);
+        let mut stage = Stage::new(stack([("migrate", migrate)]));
+        stage.crashing.insert("bad:1".to_owned());
+        let rounds = |stage: &mut Stage| {
+            (0..6)
+                .map(|_| {
+                    stage.tick(Duration::from_secs(5));
+                    stage.round()
+                })
+                .collect::<Vec<Plan>>()
+        };
+        rounds(&mut stage);
+        let dependency = Dependency { workload: "migrate".into(), condition, required, restart: false };
+        let web = Workload { after: vec![dependency], ..workload("web:1", 1) };
+        stage.stack.workloads.insert("web".into(), web);
+        // As `driftless sync` does.
+        assert!(stage.record.crashes.values().any(|crash| crash.count > 0));
+        stage.record.crashes.values_mut().for_each(|crash| crash.count = 0);
+        let last = rounds(&mut stage).pop().unwrap();
+        let mut instances = stage.world.observed.instances.values();
+        let is_created = instances.any(|instance| instance.instance.is_of(&"web".into()));
+        assert_eq!(is_created, !required, "{condition:?} {last}");
+        assert_eq!(last.to_string().contains("it ended with code 1"), required, "{condition:?} {last}");
+    }
 }
 
 #[test]

@@ -116,14 +116,17 @@ pub(crate) fn taken_over(
 }
 
 /// The container that writes to the data of an older one by now, with the place, if a commit made it that was never reached and Git does
-/// not have it any more. The older one must not be started together with it.
+/// not have it any more. The older one must not be started together with it, unless the other one was created while it ran: they share
+/// the data, whereas a successor is created when it is down.
 pub(crate) fn newer_writer<'a>(draft: &Draft<'a>, older: &Instance) -> Option<(&'a Instance, String)> {
     let facts = draft.facts;
     facts.target.fallback?;
     let held = written_by(draft, older);
+    let has_met =
+        |other: &Instance| matches!(older.state, State::Exited { finished, .. } if finished > other.created);
     let is_newer = |other: &&Instance| {
         let was_run = was_hook(other) || cron::was_run(facts.target.stack, other);
-        is_up(other) && !was_run && facts.target.definition(other).is_none()
+        is_up(other) && !was_run && facts.target.definition(other).is_none() && !has_met(other)
     };
     facts.instances.orphans.iter().copied().filter(is_newer).find_map(|other| {
         let place = written_by(draft, other).into_iter().find(|place| held.contains(place))?;

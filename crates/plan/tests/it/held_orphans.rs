@@ -87,12 +87,13 @@ fn renamed_database_starts_again_while_an_image_is_missing() {
 
 /// The new database runs, and the engine has ended the former one.
 fn run_successor(stage: &mut Stage) {
+    let (finished, error) = (stage.now, String::new());
     let mut made = stage.named("shop-db-1").clone();
     (made.id, made.name) = (ContainerId("f".repeat(64)), "shop-database-1".to_owned());
     made.instance.workload = "database".into();
+    made.created = finished;
     stage.record.own_containers.insert(made.id.clone());
     stage.world.observed.instances.insert(made.id.clone(), made);
-    let (finished, error) = (stage.now, String::new());
     stage.named("shop-db-1").state = State::Exited { code: 137, finished, out_of_memory: false, error };
     stage.world.observed.engine_started = Some(finished.after(Duration::from_secs(1)));
     stage.now = finished.after(Duration::from_secs(2));
@@ -106,6 +107,27 @@ fn version_before_last_does_not_join_the_last_one() {
     stage.stack = shop([("pg", database("db:18")), ("web", workload("web:2", 1))]);
     let plans = rounds(&mut stage);
     assert_eq!(running(&stage), ["shop-database-1", "shop-web-1"], "{}", plans.last().unwrap());
+}
+
+/// A commit that was not reached added a service on the same data, and the next one drops it again.
+#[test]
+fn older_version_goes_on_to_share_its_data() {
+    let media =
+        |version: u8| ["jellyfin", "sonarr"].map(|name| (name, database(&format!("{name}:{version}"))));
+    let mut stage = Stage::new(shop(media(1)));
+    settle(&mut stage);
+    stage.sick.insert("bazarr:1".to_owned());
+    stage.stack = shop(media(1).into_iter().chain([("bazarr", database("bazarr:1"))]));
+    rounds(&mut stage);
+    stage.stack = shop(media(2));
+    stage.world.registry = Some(["bazarr:1", "jellyfin:1", "sonarr:1", "sonarr:2"].map(str::to_owned).into());
+    rounds(&mut stage);
+    let all = ["shop-bazarr-1", "shop-jellyfin-1", "shop-sonarr-1"];
+    assert_eq!(running(&stage), all);
+    let (finished, error) = (stage.now, String::new());
+    stage.named("shop-jellyfin-1").state = State::Exited { code: 1, finished, out_of_memory: false, error };
+    let plans = rounds(&mut stage);
+    assert_eq!(running(&stage), all, "{}", plans.last().unwrap());
 }
 
 #[test]

@@ -67,6 +67,15 @@ impl Wait {
         Self::workload(workload, WaitReason::DataInUse, sentence)
     }
 
+    /// Git has given `place` to the application `owner`, which may start on it at any moment, and a container of an older version of the
+    /// application `app`, which is down, needs it.
+    pub fn data_promised(workload: &WorkloadName, place: &str, owner: &AppName, app: &AppName) -> Self {
+        let sentence = format!(
+            "is not started again: Git has given {place} to application `{owner}`, which starts on it (`driftless status {owner}` shows its state); the newer version of `{app}` comes when its commit is complete"
+        );
+        Self::workload(workload, WaitReason::DataInUse, sentence)
+    }
+
     /// The container `by` writes to `place`, and it is not known whether the newest manifests of its application still do so.
     pub fn data_in_use_by_unread(workload: &WorkloadName, place: &str, by: &str, owner: &AppName) -> Self {
         let sentence = format!(

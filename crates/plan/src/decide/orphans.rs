@@ -101,9 +101,15 @@ fn keep_held(draft: &mut Draft<'_>) {
             && !was_run(facts, orphan)
             && is_service(orphan)
             && !is_spent(facts, orphan)
-            && !other_writers::is_given_away(draft, orphan)
     };
-    let mut held: Vec<&Instance> = facts.instances.orphans.iter().copied().filter(is_meant).collect();
+    let mut held: Vec<&Instance> = Vec::new();
+    for orphan in facts.instances.orphans.iter().copied().filter(is_meant) {
+        match other_writers::reason_to_stay_down(draft, orphan) {
+            Some(wait) if matches!(orphan.state, State::Exited { .. }) => draft.wait(wait),
+            Some(_) => {}
+            None => held.push(orphan),
+        }
+    }
     // A copy of a container has its labels, and must not run together with it.
     held.sort_by_key(|orphan| (&orphan.instance, !is_up(orphan), orphan.created));
     held.dedup_by(|later, first| later.instance == first.instance);

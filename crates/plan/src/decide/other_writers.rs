@@ -121,12 +121,19 @@ pub(crate) fn reason_not_to_take_back(
     Some(Wait::data_given_away(name, &place, &container.name, owner, own))
 }
 
-/// Whether Git gives data of a container to a service of another application, and no longer to the container's own service. The other
-/// service starts as soon as this container is down, so that both would start at the same moment.
-pub(crate) fn is_given_away(draft: &Draft<'_>, instance: &Instance) -> bool {
+/// Why a container that is down is not started again, although nobody writes to its data: Git gives them to a service of another
+/// application, and no longer to the container's own service. The other service starts as soon as this container is down, so that both
+/// would start at the same moment.
+pub(crate) fn reason_to_stay_down(draft: &Draft<'_>, instance: &Instance) -> Option<Wait> {
     let Facts { target, observed, .. } = *draft.facts;
-    let Some(applications) = observed.claims.applications.as_deref() else { return false };
-    let (stacks, own, name) = (&applications.stacks, &target.stack.app, &instance.instance.workload);
+    let stacks = &observed.claims.applications.as_deref()?.stacks;
+    let (own, name) = (&target.stack.app, &instance.instance.workload);
+    let is_job = target.definition(instance).is_some_and(|workload| workload.job_or_template().is_some());
+    // The newest manifests may still give the data to a service that they have.
+    let is_unknown = !stacks.contains_key(own) && target.stack.workloads.contains_key(name);
+    if is_job || is_unknown {
+        return None;
+    }
     let takes = |app: &AppName, stack: &Stack, place: &String| {
         stack.workloads.iter().any(|(taker, workload)| {
             workload.job_or_template().is_none()
@@ -134,12 +141,14 @@ pub(crate) fn is_given_away(draft: &Draft<'_>, instance: &Instance) -> bool {
                 && !has_shared(draft, name, app, taker, place)
         })
     };
-    let is_taken = |place: &String| {
+    let mut given = written_by(draft, instance)
+        .into_iter()
+        .filter(|place| !is_in_own_folder(place) && !goes_on(draft, stacks, name, place));
+    given.find_map(|place| {
         let mut others = stacks.iter().filter(|(app, _)| *app != own);
-        others.any(|(app, stack)| takes(app, stack, place))
-    };
-    let mut written = written_by(draft, instance).into_iter().filter(|place| !is_in_own_folder(place));
-    written.any(|place| !goes_on(draft, stacks, name, &place) && is_taken(&place))
+        let (taker, _) = others.find(|(app, stack)| takes(app, stack, &place))?;
+        Some(Wait::data_promised(name, &place, taker, own))
+    })
 }
 
 /// Whether Git still gives a place to this service, or a folder of the host to a later name of it. A neighbour that both versions have does

@@ -488,8 +488,8 @@ fn hold(draft: &mut Draft<'_>, instance: &Instance) {
 /// Whether those it shares a namespace with are there to share it; the engine would not start it otherwise. An older instance does not
 /// run together with the workload that has its data, ports or addresses by now, of this application or another one.
 fn may_run(draft: &mut Draft<'_>, name: &WorkloadName, instance: &Instance) -> bool {
-    let target = draft.facts.target;
-    if target.hashes.specs.get(name) != Some(&instance.spec) {
+    let is_older = draft.facts.target.hashes.specs.get(name) != Some(&instance.spec);
+    if is_older {
         let data = writers::taken_over(draft, name, &writers::written_by(draft, instance), |_| false);
         let place = || {
             let (by, what) = preconditions::place_taken_over(draft, name, &instance.config)?;
@@ -506,7 +506,8 @@ fn may_run(draft: &mut Draft<'_>, name: &WorkloadName, instance: &Instance) -> b
         }
     }
     let held = writers::written_by(draft, instance).into_iter().collect();
-    if let Some(wait) = other_writers::reason_not_to_take_back(draft, name, &held) {
+    let given_away = || other_writers::reason_to_stay_down(draft, instance).filter(|_| is_older);
+    if let Some(wait) = other_writers::reason_not_to_take_back(draft, name, &held).or_else(given_away) {
         draft.look_again(draft.facts.now.after(other_writers::LOOK_AT_OTHERS));
         draft.wait(wait);
         return false;

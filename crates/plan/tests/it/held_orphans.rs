@@ -28,6 +28,8 @@ pub(crate) fn restart_engine(stage: &mut Stage) {
     stage.world.observed.engine_started = Some(finished.after(Duration::from_secs(1)));
 }
 
+const GIVEN_AWAY: &str = "Git has given the volume `shop_data` to application `two`";
+
 /// One that writes to the volume.
 fn database(image: &str) -> Workload {
     let mut database = workload(image, 1);
@@ -160,7 +162,42 @@ fn data_of_another_application_are_not_taken_back() {
         restart_engine(&mut stage);
         let plans = rounds(&mut stage);
         let expected = if is_shared { vec!["shop-db-1", "shop-web-1"] } else { vec!["shop-web-1"] };
-        assert_eq!(running(&stage), expected, "{}", plans.last().unwrap());
+        let last = plans.last().unwrap();
+        assert_eq!(running(&stage), expected, "{last}");
+        assert_ne!(last.to_string().contains(GIVEN_AWAY), is_shared, "{last}");
+    }
+}
+
+/// The service has the same name in Git, and other data.
+#[test]
+fn older_version_leaves_its_data_to_another_application() {
+    for is_shared in [false, true] {
+        let mut stage = Stage::new(shop([("db", database("db:16")), ("web", workload("web:1", 1))]));
+        settle(&mut stage);
+        stage.stack = shop([("db", workload("proxy:1", 1)), ("web", workload("web:2", 1))]);
+        stage.world.registry = Some(["db:16", "proxy:1", "web:1"].map(str::to_owned).into());
+        let (own, other) = (stage.stack.clone(), of_app("two", shop([("db", database("db:16"))])));
+        stage.set_managed(&[], &[&own, &other]);
+        if is_shared {
+            let services = Some(SharingServices { own: "db".into(), other: "db".into() });
+            let source = HostSource::Volume("shop_data".to_owned());
+            stage.record.shared_places.insert(SharedPlace { source, with: "two".into(), services });
+        }
+        rounds(&mut stage);
+        assert_eq!(running(&stage), ["shop-db-1", "shop-web-1"]);
+        restart_engine(&mut stage);
+        let plans = rounds(&mut stage);
+        let expected = if is_shared { vec!["shop-db-1", "shop-web-1"] } else { vec!["shop-web-1"] };
+        let last = plans.last().unwrap();
+        assert_eq!(running(&stage), expected, "{last}");
+        assert_ne!(last.to_string().contains(GIVEN_AWAY), is_shared, "{last}");
+        // The commit goes on when the image is there.
+        stage.world.registry = None;
+        stage.record.pulls.clear();
+        settle(&mut stage);
+        let instances = stage.world.observed.instances.values().filter(|it| it.is_running());
+        let images: BTreeSet<&str> = instances.map(|it| it.config.image.as_str()).collect();
+        assert_eq!(images, BTreeSet::from(["proxy:1", "web:2"]));
     }
 }
 

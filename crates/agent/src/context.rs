@@ -218,11 +218,20 @@ pub(crate) mod tests {
 
     /// The application `shop` with a store in memory, at the beginning of 1970. Its folder lives as long as the test.
     pub(crate) fn context() -> (AppContext, TempDir) {
+        context_with(|_, clock| Store::in_memory(clock).unwrap())
+    }
+
+    /// The same with a store on the disk, in the folder `state`.
+    pub(crate) fn context_on_disk() -> (AppContext, TempDir) {
+        context_with(|state, clock| Store::open(state, clock).unwrap().store)
+    }
+
+    fn context_with(store: impl FnOnce(&StateDir, Clock) -> Store) -> (AppContext, TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::starting_at(Timestamp(1_000_000));
         let state = StateDir::lock(&folder.path().join("state")).unwrap();
         let services = Services {
-            store: Store::in_memory(clock).unwrap(),
+            store: store(&state, clock),
             contents: ContentDir::open(&state, &folder.path().join("run"), clock).unwrap(),
             clock,
             agent: AgentId::from("home"),

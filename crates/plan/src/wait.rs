@@ -255,6 +255,11 @@ impl Wait {
         Self::workload(workload, WaitReason::Readiness, format!("{sentence}{}", colon(why)))
     }
 
+    pub fn completion(workload: &WorkloadName) -> Self {
+        let sentence = "has not completed yet, and another workload waits for that";
+        Self::workload(workload, WaitReason::Readiness, sentence)
+    }
+
     pub fn min_ready(workload: &WorkloadName, until: Timestamp) -> Self {
         let sentence = format!("is ready and counts as available from {}", until.time_of_day());
         Self { until: Some(until), ..Self::workload(workload, WaitReason::MinReady, sentence) }

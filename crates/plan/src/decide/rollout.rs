@@ -6,8 +6,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    ContainerId, Instance, Observed, Peer, Readiness, State, Subject, Timestamp, Update, Workload,
-    WorkloadName,
+    Completion, ContainerId, Instance, Observed, Peer, Readiness, State, Subject, Timestamp, Update,
+    Workload, WorkloadName,
 };
 
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
         Facts,
         limits::{Limits, limits},
         namespaces::is_needed,
-        standing::{Outdated, STABLE_AFTER, Standing, is_spent, is_up},
+        standing::{Outdated, STABLE_AFTER, Standing, is_awaited, is_spent, is_up},
         update_failures::{self, UpdateFailures, progress_deadline},
         workers,
     },
@@ -417,6 +417,10 @@ pub(super) fn remark(
             let why = "a changed probe has no result yet";
             draft.wait(Wait::readiness(name, good, workload.replicas, why));
         }
+        if is_unfinished(facts, subject, current) {
+            draft.wait(Wait::completion(name));
+            watch_deadline(draft, subject);
+        }
         return;
     }
     let is_held = |it: &Wait| it.is(WaitReason::Held) && it.concerns(name);
@@ -466,6 +470,25 @@ pub(super) fn remark(
     if outdated.is_empty() && good as usize + left_down(draft, subject, &open) >= workload.replicas as usize {
         draft.plan.left_down.insert(name.clone());
     }
+    watch_deadline(draft, subject);
+}
+
+/// Whether work that another workload waits for still runs, of a stack that was not reached yet. A later run, as after a restart of the
+/// engine, holds up nothing.
+fn is_unfinished(facts: &Facts<'_>, subject: Subject<'_>, current: &[&Instance]) -> bool {
+    let Subject { name, workload } = subject;
+    workload.completion == Completion::OnSuccess
+        && workload.job_or_template().is_none()
+        && facts.is_desired(subject)
+        && !facts.is_at_rest(name)
+        && current.iter().any(|instance| instance.is_running())
+        && is_awaited(facts.target.stack, name)
+}
+
+/// Says that an incomplete rollout is late, or looks again when it will be.
+fn watch_deadline(draft: &mut Draft<'_>, subject: Subject<'_>) {
+    let Subject { name, workload } = subject;
+    let now = draft.facts.now;
     // Nothing gets on where nobody repairs it.
     let is_left = draft.plan.leaves_down(name);
     let progress = draft.facts.record.progress.get(name).filter(|_| !is_left);

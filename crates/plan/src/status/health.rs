@@ -1,14 +1,14 @@
 //! The health of one workload: which of several reasons says most.
 
 use driftless_model::{
-    Health, HealthStatus, Instance, PlatformImage, Readiness, State, Subject, Timestamp, Workload,
-    WorkloadName,
+    Completion, Health, HealthStatus, Instance, PlatformImage, Readiness, State, Subject, Timestamp,
+    Workload, WorkloadName,
 };
 
 use crate::{
     action::Action,
     facts::{
-        standing::{Standing, crash_of},
+        standing::{Standing, crash_of, is_awaited},
         update_failures::progress_deadline,
     },
     status::{
@@ -35,6 +35,9 @@ pub(crate) fn health(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'
     }
     let wanted = workload.replicas;
     if counts.is_rolled_out(workload) && counts.good() >= wanted {
+        if let Some(wait) = awaited_completion(inputs, subject) {
+            return WorkloadHealth::new(HealthStatus::Progressing, wait.reason.as_str(), wait.to_string());
+        }
         let is_done = counts.completed > 0 && counts.completed >= wanted;
         return WorkloadHealth::new(HealthStatus::Healthy, if is_done { "Completed" } else { "" }, "");
     }
@@ -152,6 +155,13 @@ fn failure(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'_>) -> Opt
     }
     let since = start.time_of_day();
     degraded("ProgressDeadlineExceeded", format!("no progress since {since}{cause}"))
+}
+
+/// The wait of a workload for the end of its work, because another one waits for that.
+fn awaited_completion<'a>(inputs: Inputs<'a>, Subject { name, workload }: Subject<'_>) -> Option<&'a Wait> {
+    let is_once = workload.completion == Completion::OnSuccess && is_awaited(inputs.stack, name);
+    let mut waits = inputs.plan.waits.iter();
+    waits.find(|wait| is_once && wait.is(WaitReason::Readiness) && wait.concerns(name))
 }
 
 fn waits<'a>(inputs: Inputs<'a>, name: &WorkloadName) -> Vec<&'a Wait> {

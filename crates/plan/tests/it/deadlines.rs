@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use driftless_model::{
-    Attempt, Claims, Completion, Condition, Dependency, HealthStatus, Healthcheck, HeldPort, Port, PortRange,
-    Probe, ProbeAction, Protocol, Readiness, RestartPolicy, State, Strategy, Timestamp, Workload,
+    Attempt, Claims, Completion, Condition, Dependency, Health, HealthStatus, Healthcheck, HeldPort, Port,
+    PortRange, Probe, ProbeAction, Protocol, Readiness, RestartPolicy, Stack, State, Strategy, Timestamp,
+    Workload,
 };
 use driftless_plan::{Action, Cause, ContainerRef, Plan, Step, WaitReason};
 
@@ -368,6 +369,85 @@ fn failed_one_shot_is_not_run_again_for_a_sync_after_a_reboot() {
         assert!(plan.steps.is_empty(), "{plan}");
         assert!(!plan.waits.iter().any(|wait| wait.is(WaitReason::MayHaveRunTwice)), "{plan}");
         assert!(plan.waits.iter().any(|wait| wait.is(WaitReason::Failed)), "{plan}");
+        stage.tick(Duration::from_mins(1));
+    }
+}
+
+/// A migration, and a service that waits until it has completed.
+fn with_migration(tag: &str, web: &str) -> Stack {
+    let mut migrate = workload(&format!("migrate:{tag}"), 1);
+    (migrate.strategy, migrate.completion) = (Strategy::Recreate, Completion::OnSuccess);
+    migrate.container.restart = RestartPolicy::No;
+    let condition = Condition::CompletedSuccessfully;
+    let mut web = workload(web, 1);
+    web.after = vec![Dependency { workload: "migrate".into(), condition, restart: false, required: true }];
+    stack([("migrate", migrate), ("web", web)])
+}
+
+fn migrated() -> Stage {
+    let mut stage = Stage::new(with_migration("1", "web:1"));
+    stage.finishing.insert("migrate:1".to_owned());
+    reached(stage)
+}
+
+/// The commit leaves the service that waits for the migration as it is, so that nothing else of it is under way.
+#[test]
+fn awaited_migration_keeps_the_commit_open_until_it_ends() {
+    let mut stage = migrated();
+    stage.stack = with_migration("2", "web:1");
+    for _ in 0..6 {
+        let plan = stage.round();
+        assert!(!plan.is_reached() && !plan.is_applied() && !is_late(&plan), "{plan}");
+        assert_eq!(stage.assess(&plan).health, HealthStatus::Progressing, "{plan}");
+        stage.tick(Duration::from_secs(10));
+    }
+    stage.finishing.insert("migrate:2".to_owned());
+    reached(stage);
+}
+
+#[test]
+fn awaited_migration_that_fails_late_fails_the_commit() {
+    let mut stage = migrated();
+    stage.stack = with_migration("2", "web:1");
+    for _ in 0..18 {
+        let plan = stage.round();
+        assert!(!plan.is_reached() && stage.failure(&plan).is_none(), "{plan}");
+        stage.tick(Duration::from_secs(10));
+    }
+    stage.crashing.insert("migrate:2".to_owned());
+    stage.tick(Duration::from_secs(10));
+    let plan = stage.round();
+    let failure = stage.failure(&plan);
+    assert!(failure.as_ref().is_some_and(|why| why.starts_with("migrate.1 failed")), "{failure:?} {plan}");
+}
+
+/// As if a service that waits for it were part of the commit.
+#[test]
+fn awaited_migration_has_the_time_of_every_rollout() {
+    let mut stage = migrated();
+    stage.stack = with_migration("2", "web:1");
+    let late_after = (0..40).position(|_| {
+        stage.tick(Duration::from_mins(1));
+        is_late(&stage.round())
+    });
+    assert!(late_after.is_some_and(|minutes| minutes >= 9), "{late_after:?}");
+    stage.finishing.insert("migrate:2".to_owned());
+    reached(stage);
+}
+
+#[test]
+fn migration_that_runs_again_holds_up_nothing_at_rest() {
+    let mut stage = migrated();
+    let now = stage.now;
+    stage.finishing.clear();
+    let container = stage.named("shop-migrate-1");
+    container.state = State::Running { since: now, health: Health::Healthy };
+    container.readiness = Readiness::Ready { since: now };
+    container.started = Some(now);
+    for _ in 0..20 {
+        let plan = stage.round();
+        assert!(plan.is_settled(), "{plan}");
+        assert_eq!(stage.assess(&plan).health, HealthStatus::Healthy, "{plan}");
         stage.tick(Duration::from_mins(1));
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use driftless_agent::{Promotion, RequestKind, Rollback};
 use driftless_clock::Clock;
 use driftless_docker::UserAction;
-use driftless_model::{Application, Cause, ConditionStatus, OnFailure, Outcome, Record, Until};
+use driftless_model::{Application, Cause, ConditionStatus, HealthStatus, OnFailure, Outcome, Record, Until};
 
 use crate::{
     sample::NOON,
@@ -318,4 +318,34 @@ async fn retry_while_pinned_restarts_failed_containers() {
     minutes(5).await;
     assert_eq!(it.images(), ["web:1"], "{}", it.story());
     assert!(it.store.pin(&app()).unwrap().is_some());
+}
+
+/// A one-shot that fails, next to a service that does not wait for its end.
+fn with_setup(web: &str) -> String {
+    format!(
+        "services:\n  web: {{image: '{web}', restart: always}}\n  setup: {{image: 'setup:1', restart: 'no'}}\n"
+    )
+}
+
+/// It is no fault of that commit, so that nothing is taken back, and nobody waits for an end that never comes.
+#[tokio::test(start_paused = true)]
+async fn commit_that_leaves_a_failed_one_shot_succeeds() {
+    let mut it = prepared(&with_setup("web:1"));
+    it.settings.policy.on_failure = OnFailure::Rollback;
+    exits(&it, "setup:1", Some(Duration::from_secs(2)));
+    let it = it.begun();
+    it.until("it has failed", has_failed).await;
+    let second = it.push(&with_setup("web:2")).await;
+    minutes(5).await;
+    let found = it.handle().applications().get(&app()).unwrap().clone();
+    let history = it.store.revisions(&app()).unwrap();
+    assert_eq!((history[0].number, &history[0].outcome), (2, &Outcome::Succeeded), "{}", it.story());
+    assert_eq!(found.status.health, HealthStatus::Degraded, "{}", found.status.message);
+    assert!(found.status.commit.as_ref().is_some_and(|commit| commit.id == second), "{}", it.story());
+    let obstacle = found.status.obstacle.clone().unwrap_or_default();
+    assert!(obstacle.starts_with("setup.1 failed with code 3"), "{obstacle}");
+    assert!(obstacle.contains("`driftless sync shop --retry`"), "{obstacle}");
+    exits(&it, "setup:1", None);
+    it.ask(RequestKind::Retry).await;
+    it.synced_with_tip().await;
 }

@@ -519,7 +519,10 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             return false;
         }
         self.revisions.begin(&self.context, &self.desired, target);
-        if plan.is_applied() && !awaits_hooks {
+        let round = target.judged(observed, self.record.get(), plan, self.now());
+        let current = self.revisions.current().filter(|current| current.stack == target.hash);
+        let is_applied = current.map_or(plan.is_applied(), |current| round.is_applied(current.started));
+        if is_applied && !awaits_hooks {
             self.reach_with_failures(target, observed, plan);
             return false;
         }
@@ -528,10 +531,10 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             self.revisions.reopen(&self.context, &target.hash);
         }
         let sync = hooks::Sync { current: self.revisions.current(), target };
-        hooks::advance(&self.context, &mut self.record, &sync, plan.is_applied())
+        hooks::advance(&self.context, &mut self.record, &sync, is_applied)
     }
 
-    /// Everything is applied, except for instances that failed and that the manifest tolerates: the revision has succeeded.
+    /// Everything is applied, except for failures that the manifest tolerates or that were there before: the revision has succeeded.
     fn reach_with_failures(&mut self, target: &TargetRevision, observed: &Observed, plan: &Plan) {
         let record = self.record.get_mut();
         if self.revisions.reach(&self.context, &self.desired, target, observed, record) {
@@ -600,8 +603,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             return false;
         }
         let record = self.record.get().clone();
-        let TargetRevision { stack, hashes, policy, .. } = target;
-        let round = plan::Round { stack, hashes, policy, observed, record: &record, plan, now };
+        let round = target.judged(observed, &record, plan, now);
         let admission = &self.desired.rendered().admission;
         self.revisions.detect_failure(&self.context, target, &mut self.record, &round, mask, admission)
     }
@@ -615,9 +617,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         now: Timestamp,
     ) -> Option<Timestamp> {
         let current = self.revisions.current().filter(|current| current.outcome == Outcome::InProgress)?;
-        let TargetRevision { stack, hashes, policy, .. } = target;
-        let record = self.record.get();
-        plan::Round { stack, hashes, policy, observed, record, plan, now }.failure_may_come(current.started)
+        target.judged(observed, self.record.get(), plan, now).failure_may_come(current.started)
     }
 
     /// Tells the proxies which instances are ready.

@@ -246,7 +246,23 @@ impl StatusInputs<'_> {
         let awaits_somebody = |wait: &&Wait| {
             wait.is(WaitReason::NotAdopted) || (is_done && wait.is(WaitReason::OfAnotherAgent))
         };
-        failure.or_else(|| plan.waits.iter().find(awaits_somebody).map(ToString::to_string))
+        let failed_before = || self.failed_before(target, plan);
+        failure
+            .or_else(|| plan.waits.iter().find(awaits_somebody).map(ToString::to_string))
+            .or_else(failed_before)
+    }
+
+    /// A failure for good of something that the succeeded revision left as it was. It stays until somebody acts.
+    fn failed_before(&self, target: &TargetRevision, plan: &Plan) -> Option<String> {
+        let is_final = |wait: &&Wait| matches!(wait.reason, WaitReason::Failed | WaitReason::JobFailed);
+        let failed = plan.waits.iter().find(is_final).filter(|_| self.has_succeeded(target))?;
+        Some(format!("{failed}; `driftless sync {} --retry` tries it again", self.context.name()))
+    }
+
+    /// Whether the revision of this target has succeeded.
+    fn has_succeeded(&self, target: &TargetRevision) -> bool {
+        let current = self.revisions.current().filter(|current| current.stack == target.hash);
+        current.is_some_and(|current| current.outcome == Outcome::Succeeded)
     }
 
     /// The condition about a step that failed.
@@ -293,7 +309,8 @@ impl StatusInputs<'_> {
         plan: &Plan,
         before: Option<CommitInfo>,
     ) -> Option<CommitInfo> {
-        let is_reached = self.record.settled.as_ref() == Some(&target.hash) || plan.is_applied();
+        let is_settled = self.record.settled.as_ref() == Some(&target.hash);
+        let is_reached = is_settled || plan.is_applied() || self.has_succeeded(target);
         if is_reached {
             return Some(target.commit.clone());
         }

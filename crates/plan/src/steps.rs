@@ -143,6 +143,11 @@ impl Plan {
     /// Everything of the target is applied, except for instances that failed and whose failure is tolerated, and for differences
     /// that are left because self-heal is off.
     pub fn is_applied(&self) -> bool {
+        self.is_applied_without(|_| false)
+    }
+
+    /// The same, apart from waits that are no fault of the commit.
+    pub(crate) fn is_applied_without(&self, is_no_fault: impl Fn(&Wait) -> bool) -> bool {
         let is_tolerated = |wait: &Wait| match &wait.object {
             WaitObject::Instance(instance) => self.tolerated.contains(instance),
             WaitObject::Application
@@ -152,7 +157,10 @@ impl Plan {
         };
         self.steps.is_empty()
             && self.waits.iter().all(|wait| {
-                wait.severity() == WaitSeverity::Note || is_tolerated(wait) || self.is_about_left(wait)
+                wait.severity() == WaitSeverity::Note
+                    || is_tolerated(wait)
+                    || self.is_about_left(wait)
+                    || is_no_fault(wait)
             })
     }
 }

@@ -72,8 +72,8 @@ pub struct Waited {
     /// Identifies what `application` says, for `seen`.
     pub version: String,
     /// Why the application will not be `synced` until somebody acts, if that or no state was asked for: its newest commit failed
-    /// or has manifests with errors, or its containers are not adopted. As `reached`, it is about the newest target and the
-    /// ticket.
+    /// or has manifests with errors, its containers are not adopted, or one has failed for good. As `reached`, it is about the
+    /// newest target and the ticket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
     pub application: Application,

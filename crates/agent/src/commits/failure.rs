@@ -19,7 +19,7 @@ pub(crate) fn failed_now(revision: &Revision, round: &Round<'_>, mask: &Mask) ->
             let monitor = round.policy.monitor;
             let is_monitored =
                 revision.finished.is_some_and(|finished| finished.is_recent(monitor, round.now));
-            let lost = || round.lost_health().filter(|_| is_monitored);
+            let lost = || round.lost_health(revision.started).filter(|_| is_monitored);
             // A Job may take long, and the revision does not wait for it.
             (round.failed_job(revision.started).or_else(lost)?, true)
         }

@@ -8,8 +8,9 @@ use std::{
 
 use driftless_model::{
     AgentId, Cause, CommitInfo, Image, Mask, Observed, Pin, Policy, Record, Stack, StackHash, StackHashes,
+    Timestamp,
 };
-use driftless_plan::{Target, service_digests, with_runs};
+use driftless_plan::{Plan, Round, Target, service_digests, with_runs};
 
 /// The target of a round: a stack, and the commit and policy that it comes with.
 pub(crate) struct TargetRevision {
@@ -68,6 +69,18 @@ impl TargetRevision {
     /// Whether the target is the newest commit that may be applied, and nothing older.
     pub(crate) fn is_newest(&self) -> bool {
         self.pin.is_none() && self.back_to.is_none() && self.unconfirmed.is_none()
+    }
+
+    /// The round by which the revision of this target is judged.
+    pub(crate) fn judged<'a>(
+        &'a self,
+        observed: &'a Observed,
+        record: &'a Record,
+        plan: &'a Plan,
+        now: Timestamp,
+    ) -> Round<'a> {
+        let Self { stack, hashes, policy, .. } = self;
+        Round { stack, hashes, policy, observed, record, plan, now }
     }
 
     /// Adds the runs of CronJobs and hooks in the record to the stack. Its hash stays that of Git.

@@ -13,7 +13,7 @@ use crate::{
     facts::{
         jobs::{self, JobPart},
         pods,
-        standing::failure,
+        standing::{failure, is_completed},
         update_failures,
     },
     status::{health::health, inputs::Inputs},
@@ -110,9 +110,59 @@ impl Round<'_> {
         late.filter_map(|wait| self.late_at(wait, since)).filter(|at| *at > self.now).min()
     }
 
+    /// Whether everything of a commit that began at `since` is applied, apart from what had failed for good before and what it left as
+    /// it was: that is no fault of the commit, and never ends by itself.
+    pub fn is_applied(&self, since: Timestamp) -> bool {
+        let failed = self.failed_before(since);
+        self.plan.is_applied_without(|wait| {
+            let is_part_of_it = matches!(
+                wait.reason,
+                WaitReason::Failed
+                    | WaitReason::JobFailed
+                    | WaitReason::Readiness
+                    | WaitReason::ProgressDeadlineExceeded
+            );
+            is_part_of_it && failed.iter().any(|name| wait.concerns(name))
+        })
+    }
+
+    /// The Jobs, and the workloads with the desired specification, that failed for good before `since` and lack nothing else.
+    fn failed_before(&self, since: Timestamp) -> BTreeSet<&WorkloadName> {
+        let instances = self.observed.by_workload();
+        let has_failed = |instance: &Instance| {
+            matches!(instance.state, State::Exited { finished, .. } if finished < since)
+                && has_ended_for_good(self.record, self.observed, self.stack, instance)
+        };
+        let lacks_nothing_else = |subject: &Subject<'_>| {
+            let Subject { name, workload } = *subject;
+            let members = instances.get(name).map_or(&[][..], Vec::as_slice);
+            let spec = self.hashes.specs.get(name);
+            let is_current =
+                |instance: &Instance| spec.is_some_and(|spec| self.record.is_current(instance, spec));
+            let is_good = |instance: &Instance| {
+                instance.is_available(workload.min_ready, self.now)
+                    || is_completed(self.record, self.observed, workload, instance)
+            };
+            members.len() == workload.replicas as usize
+                && members.iter().any(|instance| has_failed(instance))
+                && members
+                    .iter()
+                    .all(|instance| is_current(instance) && (has_failed(instance) || is_good(instance)))
+        };
+        let has_ended = |(_, parts): &(&WorkloadName, Vec<JobPart<'_>>)| {
+            let is_hook = parts.iter().any(|part| part.job.hook.is_some());
+            let known = jobs::record_of(self.record, parts).filter(|job| !is_hook && job.has_failed());
+            known.and_then(|job| job.ended.as_ref()).is_some_and(|end| end.at < since)
+        };
+        let workloads = self.stack.subjects().filter(lacks_nothing_else).map(|subject| subject.name);
+        let failed_jobs = jobs::all(self.stack).into_iter().filter(has_ended).map(|(of, _)| of);
+        workloads.chain(failed_jobs).collect()
+    }
+
     /// A Job or container that failed and will not be tried again. The others get the time to come up, unless they wait for it.
     fn ended(&self, since: Timestamp) -> Option<CommitFailure> {
-        let ended = self.failed_job(since).or_else(|| self.failed_container(since))?;
+        let ended = self.failed_job(since).or_else(|| self.failed_container(since));
+        let ended = ended.or_else(|| self.failed_dependency(since))?;
         let stuck = self.plan.stuck();
         let is_starting = self.plan.waits.iter().any(|wait| match (&wait.object, wait.reason) {
             (
@@ -193,6 +243,18 @@ impl Round<'_> {
         })
     }
 
+    /// Why something that failed before `since` keeps the commit from being applied: a workload of it waits for that.
+    fn failed_dependency(&self, since: Timestamp) -> Option<CommitFailure> {
+        let failed = self.failed_before(since);
+        let awaited = self.plan.waits.iter().filter_map(|wait| wait.on.as_ref());
+        awaited.filter(|on| failed.contains(*on)).find_map(|on| {
+            let is_it = |wait: &&Wait| {
+                matches!(wait.reason, WaitReason::Failed | WaitReason::JobFailed) && wait.concerns(on)
+            };
+            self.plan.waits.iter().find(is_it).map(|wait| self.commit_failure(wait))
+        })
+    }
+
     fn is_failing(&self, name: &WorkloadName) -> bool {
         let is_failure = |wait: &&Wait| wait.severity() == WaitSeverity::Failure;
         self.plan.waits.iter().filter(is_failure).any(|wait| wait.concerns(name))
@@ -207,9 +269,11 @@ impl Round<'_> {
     }
 
     /// Why the live state is not healthy, if a container keeps ending or its health check or liveness probe fails, and the
-    /// manifest does not tolerate it. Differences that a user made are no reason.
-    pub fn lost_health(&self) -> Option<CommitFailure> {
-        self.lost_health_of(&|_| true, false)
+    /// manifest does not tolerate it. Differences that a user made are no reason, nor is what failed for good before the commit began
+    /// at `since`.
+    pub fn lost_health(&self, since: Timestamp) -> Option<CommitFailure> {
+        let failed = self.failed_before(since);
+        self.lost_health_of(&|name: &WorkloadName| !failed.contains(name), false)
     }
 
     /// The same for some workloads. With `of_new`, a new instance has to be unwell.

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use driftless_model::{
     Attempt, Claims, Completion, Condition, Dependency, Health, HealthStatus, Healthcheck, HeldPort, Port,
-    PortRange, Probe, ProbeAction, Protocol, Readiness, RestartPolicy, Stack, State, Strategy, Timestamp,
-    Workload,
+    PortRange, Probe, ProbeAction, Protocol, Readiness, RestartPolicy, Stack, StackHashes, State, Strategy,
+    Timestamp, Workload,
 };
-use driftless_plan::{Action, Cause, ContainerRef, Plan, Step, WaitReason};
+use driftless_plan::{Action, Cause, ContainerRef, Plan, Round, Step, WaitReason};
 
 use crate::{
     held_orphans::restart_engine,
@@ -450,4 +450,32 @@ fn migration_that_runs_again_holds_up_nothing_at_rest() {
         assert_eq!(stage.assess(&plan).health, HealthStatus::Healthy, "{plan}");
         stage.tick(Duration::from_mins(1));
     }
+}
+
+/// The one-shot of a commit before failed. A service that waits for it cannot be applied, and any other one can.
+#[test]
+fn earlier_failure_counts_only_for_what_waits_for_it() {
+    let mut stage = Stage::new(with_migration("1", "web:1"));
+    stage.crashing.insert("migrate:1".to_owned());
+    for _ in 0..4 {
+        stage.round();
+        stage.tick(Duration::from_secs(10));
+    }
+    let since = stage.now;
+    let judge = |stage: &mut Stage| {
+        let plan = (0..6).fold(stage.round(), |_, _| {
+            stage.tick(Duration::from_secs(10));
+            stage.round()
+        });
+        let Stage { stack, policy, record, now, world, .. } = &*stage;
+        let (hashes, observed) = (&StackHashes::of(stack), &world.observed);
+        let round = Round { stack, hashes, policy, observed, record, plan: &plan, now: *now };
+        let failure = round.rollout_failure(since).map(|failure| failure.reason);
+        (round.is_applied(since), failure, round.lost_health(since).is_some())
+    };
+    let (is_applied, failure, _) = judge(&mut stage);
+    assert!(!is_applied);
+    assert!(failure.as_ref().is_some_and(|why| why.starts_with("migrate.1 failed")), "{failure:?}");
+    stage.stack.workloads.get_mut(&"web".into()).unwrap().after.clear();
+    assert_eq!(judge(&mut stage), (true, None, false));
 }

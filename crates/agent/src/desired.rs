@@ -236,10 +236,19 @@ impl Desired {
         self.rendered.stack.as_ref().filter(|_| !self.objections.iter().any(Finding::is_error))
     }
 
-    /// The findings about the manifests and about the repository.
+    /// The findings about the manifests and about the repository, those about the newest commit first: it may have corrected those
+    /// of an older one.
     pub(crate) fn findings(&self) -> impl Iterator<Item = &Finding> {
         let Rendered { findings, rule_findings, .. } = &*self.rendered;
-        findings.iter().chain(rule_findings).chain(&self.objections)
+        let (none, objections): (&[Finding], &[Finding]) = (&[], &self.objections);
+        let (first, last) = if self.unrendered.is_some() { (objections, none) } else { (none, objections) };
+        first.iter().chain(findings).chain(rule_findings).chain(last)
+    }
+
+    /// The commit that the first error of the findings is about.
+    pub(crate) fn invalid_commit(&self) -> &CommitInfo {
+        let is_newest = self.objections.iter().any(Finding::is_error);
+        if is_newest { self.newest_commit() } else { &self.rendered.commit }
     }
 
     /// The first error of the newest commit that only another commit mends. `None` also while other errors may hide it: a source of
@@ -397,6 +406,26 @@ pub(crate) mod tests {
         let unfetched = RepositoryState { error: Some(failure), ..RepositoryState::default() };
         assert_eq!(broken.kept(Arc::new(unfetched), None).lasting_error(), None);
         assert_eq!(broken.kept(Arc::default(), Some(CommitInfo::default())).lasting_error(), None);
+    }
+
+    #[test]
+    fn error_is_attributed_to_the_commit_that_has_it() {
+        let error = |path: &str| Finding::error(driftless_model::Location::default(), path, "no");
+        let commit =
+            |id: &str| CommitInfo { id: driftless_model::CommitId::from_stored(id), ..CommitInfo::default() };
+        let nothing = Rendered::nothing(&"shop".into(), "infra", commit("a"), Policy::default());
+        let rendered = Rendered { findings: vec![error("services")], ..nothing };
+        let broken = Desired::present(Arc::new(rendered), Arc::default());
+        assert_eq!(broken.invalid_commit(), &commit("a"));
+        // Nothing is known about the newest commit.
+        let unread = broken.kept(Arc::default(), Some(commit("b")));
+        assert_eq!(unread.invalid_commit(), &commit("a"));
+        let unread = unread.with_objections(vec![error("applications")]);
+        assert_eq!(unread.findings().next(), Some(&error("applications")));
+        assert_eq!(unread.invalid_commit(), &commit("b"));
+        // The error of the application itself comes first where both are of one commit.
+        let taken = broken.with_objections(vec![error("ports")]);
+        assert_eq!(taken.findings().next(), Some(&error("services")));
     }
 
     fn gone(commit: &str) -> Desired {

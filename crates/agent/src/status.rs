@@ -383,7 +383,7 @@ impl StatusInputs<'_> {
         }
         if let Some(error) = status.findings.iter().find(|finding| finding.is_error()) {
             status.sync = SyncStatus::OutOfSync;
-            let note = format!("{} is not applied: {error}", self.desired.newest_commit().short());
+            let note = format!("{} is not applied: {error}", self.desired.invalid_commit().short());
             status.message = join(&note, &status.message);
         }
         if let Some(why) = self.other_owner {

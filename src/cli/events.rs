@@ -9,17 +9,18 @@ use tokio::time::sleep;
 use super::{
     client::{Client, application_path},
     context::{Context, Verdict},
-    error::Error,
+    error::{CommandError, Error},
     options::{ServerArgs, TextOrJson, parse_span},
     output::print,
+    report::live::escape,
     screen::{Paint, plain},
 };
-use driftless_model::{AppName, Application, Event, EventKind};
+use driftless_model::{AppName, Application, Event, EventKind, InvalidName, RepositoryStatus};
 
 /// Show the event log, oldest event first.
 #[derive(Debug, Args)]
 pub(super) struct EventsArgs {
-    /// Only events of this application.
+    /// Only events of this application, or about a repository as a whole: repository/NAME.
     #[arg(long, value_name = "APP")]
     pub(super) app: Option<String>,
     /// Only events within this duration, such as 2h; of these, all up to 1000 unless -n is given.
@@ -50,18 +51,69 @@ const RECONNECT: Duration = Duration::from_secs(2);
 /// An event is far smaller; a server that sends more is not an agent.
 const LONGEST_LINE: usize = 1024 * 1024;
 
+/// The subject of the events that are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum EventSubject {
+    Application(AppName),
+    /// A repository as a whole, by its name.
+    Repository(String),
+}
+
+/// A name that no repository of the agent has.
+#[derive(Debug, thiserror::Error)]
+#[error("the agent follows no repository `{0}`")]
+struct UnknownRepository(String);
+
+impl CommandError for UnknownRepository {
+    fn help(&self) -> Option<String> {
+        None
+    }
+}
+
+impl EventSubject {
+    fn parse(text: &str) -> Result<Self, InvalidName> {
+        match text.strip_prefix("repository/") {
+            Some(name) => Ok(Self::Repository(name.to_owned())),
+            None => AppName::parse(text).map(Self::Application),
+        }
+    }
+
+    /// The parameter of the request.
+    fn filter(&self) -> String {
+        match self {
+            Self::Application(app) => format!("&app={app}"),
+            Self::Repository(name) => format!("&app=repository/{}", escape(name)),
+        }
+    }
+
+    /// Asks the agent whether it knows the subject.
+    async fn check(&self, client: &Client) -> Result<(), Error> {
+        match self {
+            Self::Application(app) => {
+                let _: Application = client.get(&application_path(app.as_str(), "")?).await?;
+                Ok(())
+            }
+            Self::Repository(name) => {
+                let all: Vec<RepositoryStatus> = client.get("/api/v1/repositories").await?;
+                let is_known = all.iter().any(|repository| repository.name == *name);
+                if is_known { Ok(()) } else { Err(UnknownRepository(name.clone()).into()) }
+            }
+        }
+    }
+}
+
 pub(super) async fn events(args: &EventsArgs, context: &Context<'_>) -> Result<Verdict, Error> {
     let client = Client::new(&args.server, context.environment)?;
-    let app = args.app.as_deref().map(AppName::parse).transpose()?;
-    let filter = app.as_ref().map_or_else(String::new, |app| format!("&app={app}"));
+    let subject = args.app.as_deref().map(EventSubject::parse).transpose()?;
+    let filter = subject.as_ref().map(EventSubject::filter).unwrap_or_default();
     let limit = args.limit.unwrap_or(if args.since.is_some() { LARGEST_LIMIT } else { DEFAULT_LIMIT });
     // Read before the list: a list without an event says no position to follow from.
     let newest: Vec<Event> =
         if args.follow { client.get("/api/v1/events?limit=1").await? } else { Vec::new() };
     let first: Vec<Event> = client.get(&format!("/api/v1/events?limit={limit}{filter}")).await?;
-    // An application without events may be a wrong name. One that is followed may come later.
-    if let Some(app) = app.filter(|_| first.is_empty() && !args.follow) {
-        let _: Application = client.get(&application_path(app.as_str(), "")?).await?;
+    // One without events may be a wrong name. One that is followed may come later.
+    if let Some(subject) = subject.filter(|_| first.is_empty() && !args.follow) {
+        subject.check(&client).await?;
     }
     let now = context.clock.now();
     let is_recent = |event: &&Event| args.since.is_none_or(|since| event.at.after(since) >= now);
@@ -168,6 +220,15 @@ fn event_text(event: &Event, output: TextOrJson, context: &Context<'_>) -> Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_of_a_repository_are_selected_by_its_name() {
+        let filter = |text: &str| EventSubject::parse(text).map(|subject| subject.filter());
+        assert_eq!(filter("shop").unwrap(), "&app=shop");
+        assert_eq!(filter("repository/infra").unwrap(), "&app=repository/infra");
+        assert_eq!(filter("repository/in fra").unwrap(), "&app=repository/in%20fra");
+        assert!(filter("other/infra").is_err());
+    }
 
     #[test]
     fn lines_are_put_together_from_pieces() {

@@ -8,7 +8,7 @@ use driftless_config as config;
 use driftless_model::{AppName, SyncStatus};
 
 use crate::sample::NOON;
-use crate::simulation::{Simulation, minutes};
+use crate::simulation::{Simulation, app, minutes};
 
 const COMPOSE: &str = "services: {web: {image: 'web:1', environment: ['GREETING=${GREETING}']}}";
 
@@ -63,4 +63,29 @@ async fn rule_for_a_missing_workload_is_a_finding_at_its_place() {
     for app in ["shop", "blog"] {
         assert!(!findings(&it, app).contains(&expected.to_owned()), "{:#?}", findings(&it, app));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn commit_with_invalid_manifests_is_an_event_once() {
+    let mut it = Simulation::of(COMPOSE);
+    it.synced_with_tip().await;
+    let reported = |it: &Simulation| {
+        let events = it.store.newest_events(500, Some(&app())).unwrap();
+        let invalid = events.into_iter().filter(|event| event.reason == "InvalidManifest");
+        invalid.map(|event| (event.object, event.message)).collect::<Vec<_>>()
+    };
+    assert!(reported(&it).is_empty());
+    let bad = it.push("services: {web: {imagee: 'web:2'}}").await;
+    minutes(10).await;
+    let events = reported(&it);
+    let [(object, message)] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!(object.as_str(), &bad[..12]);
+    assert!(message.contains("imagee"), "{message}");
+    // Nor after a restart, and it stays readable after the next good commit.
+    it.crash();
+    it.begin();
+    minutes(10).await;
+    it.push(COMPOSE).await;
+    it.synced_with_tip().await;
+    assert_eq!(reported(&it).len(), 1);
 }

@@ -19,6 +19,9 @@ use crate::{
     wakes::Wakes,
 };
 
+/// Number of newest events among which an equal one about a commit is not written again.
+pub(crate) const RECENT_EVENTS: usize = 20;
+
 /// The services that all applications of an agent share, apart from the engine.
 pub(crate) struct Services {
     pub(crate) store: Store,

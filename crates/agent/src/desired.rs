@@ -245,6 +245,14 @@ impl Desired {
         first.iter().chain(findings).chain(rule_findings).chain(last)
     }
 
+    /// The first error in the manifests and settings of the application itself, of the commit that it was rendered from. A commit that
+    /// is rejected has none.
+    pub(crate) fn own_error(&self) -> Option<&Finding> {
+        let Rendered { findings, rule_findings, .. } = &*self.rendered;
+        let mut errors = findings.iter().chain(rule_findings).filter(|finding| finding.is_error());
+        errors.next().filter(|_| self.rendered.is_accepted())
+    }
+
     /// The commit that the first error of the findings is about.
     pub(crate) fn invalid_commit(&self) -> &CommitInfo {
         let is_newest = self.objections.iter().any(Finding::is_error);

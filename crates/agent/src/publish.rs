@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::watch;
 
 use driftless_model::{
-    Answered, Application, ApplicationStatus, Drift, DriftAction, EventKind, HealthStatus, Observed,
-    Operation, OperationPhase, Revision, SyncStatus, Timestamp, WaitStatus,
+    Answered, Application, ApplicationStatus, CommitInfo, Drift, DriftAction, Event, EventKind, HealthStatus,
+    Observed, Operation, OperationPhase, Revision, SyncStatus, Timestamp, WaitStatus,
 };
 use driftless_plan::{Assessment, Plan, Round, WaitReason, assess, resources};
 
@@ -17,7 +17,7 @@ use crate::{
         status::{AppCommitStatus, CommitResult, CommitStatuses, StatusFacts, commit_status, end_status},
         trust::RejectedCommit,
     },
-    context::AppContext,
+    context::{AppContext, RECENT_EVENTS},
     desired::Desired,
     masked_target::MaskedTarget,
     revisions::target::TargetRevision,
@@ -39,6 +39,8 @@ pub(crate) struct Publisher {
     awaits_images: bool,
     /// The rejected commit of the last event about one.
     reported_rejection: Option<Arc<RejectedCommit>>,
+    /// The commit with errors in its manifests and the first error, as of the last look at it.
+    reported_error: Option<(CommitInfo, String)>,
     /// Since when each difference exists, by object and field.
     drift_since: BTreeMap<(String, String), Timestamp>,
     applications: watch::Sender<Applications>,
@@ -64,6 +66,7 @@ impl Publisher {
             covers: 0,
             awaits_images: false,
             reported_rejection: None,
+            reported_error: None,
             drift_since: BTreeMap::new(),
             applications,
             unpublished,
@@ -329,6 +332,24 @@ impl Publisher {
             context.event(EventKind::Warning, "CommitRefused", commit, &rejected.sentence());
         }
         self.reported_rejection = rejected.cloned();
+    }
+
+    /// Writes an event about a commit that has errors in the manifests or settings of this application, once for each commit and error.
+    /// Errors of the repository as a whole have events of their own.
+    pub(crate) fn report_invalid_commit(&mut self, context: &AppContext, desired: &Desired) {
+        let error = desired.own_error().map(|error| (desired.commit().clone(), error.to_string()));
+        if self.reported_error == error {
+            return;
+        }
+        self.reported_error.clone_from(&error);
+        let Some((commit, error)) = error else { return };
+        // After a restart, the context does not know the secrets of the application yet.
+        let message = context.mask_of(&context.kept_stacks()).message(&error);
+        let recent = context.store().newest_events(RECENT_EVENTS, Some(context.name())).unwrap_or_default();
+        let is_same = |known: &Event| known.object == commit.short() && known.message == message;
+        if !recent.iter().any(is_same) {
+            context.event(EventKind::Warning, "InvalidManifest", commit.short(), &message);
+        }
     }
 
     /// Writes one event for each difference when it is first observed, and measures how long the undone ones lasted.

@@ -187,6 +187,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     /// Follows a new desired state from the next round on.
     pub(crate) fn set_desired(&mut self, desired: Arc<Desired>) {
         self.publisher.report_rejected_commit(&self.context, &desired);
+        self.publisher.report_invalid_commit(&self.context, &desired);
         self.desired = desired;
     }
 

@@ -33,7 +33,7 @@ use crate::{
         departures::Departures,
         status::{StatusError, StatusErrors},
     },
-    context::Services,
+    context::{RECENT_EVENTS, Services},
     defect::{self, Publication},
     desired::{Desired, Rendered, RepositoryState},
     engine_state::EngineState,
@@ -62,9 +62,6 @@ const STATE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Maximum number of requests that wait for one application.
 const MAX_QUEUED_REQUESTS: usize = 16;
-
-/// Number of newest events among which an equal event of a repository is not written again.
-const RECENT_EVENTS: usize = 20;
 
 /// A repository of the configuration.
 pub(crate) struct FollowedRepository {

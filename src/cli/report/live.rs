@@ -184,7 +184,7 @@ fn common_commit(report: &Report) -> Option<CommitInfo> {
 }
 
 /// Escapes a value for the query of a URL.
-fn escape(text: &str) -> String {
+pub(in crate::cli) fn escape(text: &str) -> String {
     text.bytes()
         .map(|byte| {
             if byte.is_ascii_alphanumeric() || b"-_.~/".contains(&byte) {

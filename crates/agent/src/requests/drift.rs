@@ -272,6 +272,7 @@ impl Inspector {
         let target = Target { stack, hashes, fallback: None, agent, policy, images, mask };
         // In an application that has reached its stack, each difference is drift, and drift has a time.
         record.settled = Some(hashes.stack.clone());
+        plan::leave_out_ended_runs(&mut observed, stack);
         plan::with_tasks(&target, &mut observed, &mut record);
         match plan::adopt(&mut record, &target, &observed) {
             Ok(claims) if claims.is_empty() => {}

@@ -151,6 +151,7 @@ pub async fn plan_stack(
     let hashes = &StackHashes::of(stack);
     let (agent, policy, images, mask) = (&agent, &policy, &images, &mask);
     let target = Target { stack, hashes, fallback: None, agent, policy, images, mask };
+    plan::leave_out_ended_runs(&mut observed, stack);
     plan::suppose_delivered(&mut record, &target, &observed.instances);
     plan::with_tasks(&target, &mut observed, &mut record);
     Ok(dry_run(&target, &observed, &record, clock, None))

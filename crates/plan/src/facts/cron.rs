@@ -8,8 +8,8 @@ use std::{borrow::Cow, collections::BTreeSet};
 use crate::facts::{hooks, scales};
 
 use driftless_model::{
-    Cron, GivenStack, Instance, Job, JobOutcome, Kind, ObjectRef, Record, Schedule, Stack, Subject,
-    SwarmMode, Workload, WorkloadKind, WorkloadName, downward, label,
+    ContainerId, Cron, GivenStack, Instance, Job, JobOutcome, Kind, ObjectRef, Observed, Record, Schedule,
+    Stack, State, Subject, SwarmMode, Workload, WorkloadKind, WorkloadName, downward, label,
 };
 
 /// The stack with the runs of CronJobs and hooks that were begun, and with the numbers of instances that users set. Its hash is that of what Git says.
@@ -99,6 +99,21 @@ pub fn run_name(cron: &WorkloadName, object: Option<&ObjectRef>, job: &str) -> W
 /// Whether a container was a run of a CronJob that the stack still has.
 pub(crate) fn was_run(stack: &Stack, instance: &Instance) -> bool {
     cron_job_of(stack, instance).is_some()
+}
+
+/// Leaves out the runs of CronJobs and hooks that have ended. Only the record of the agent says which of them are kept, so in a
+/// comparison without it, all of them would be differences.
+pub fn leave_out_ended_runs(observed: &mut Observed, stack: &Stack) {
+    let has_ended = |run: &Instance| matches!(run.state, State::Exited { .. } | State::Dead);
+    let is_ended_run = |instance: &&Instance| {
+        (was_run(stack, instance) || hooks::was_hook(instance))
+            && has_ended(instance)
+            && observed.parts_of(&instance.id).into_iter().all(has_ended)
+    };
+    let ended = observed.instances.values().filter(is_ended_run);
+    let ended: BTreeSet<ContainerId> = ended.map(|run| run.id.clone()).collect();
+    observed.instances.retain(|id, _| !ended.contains(id));
+    observed.parts.retain(|_, part| part.part.as_ref().is_none_or(|of| !ended.contains(&of.pod)));
 }
 
 /// The CronJob that a container was a run of, if the stack still has it.

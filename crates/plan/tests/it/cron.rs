@@ -8,7 +8,9 @@ use driftless_model::{
     Attempt, ContainerId, HealthStatus, JobOutcome, Peer, Schedule, Severity, Stack, StackHash, State,
     Timestamp, WorkloadName,
 };
-use driftless_plan::{Action, Creation, CronEvent, Plan, WaitReason, schedule, with_runs, without_runs};
+use driftless_plan::{
+    Action, Creation, CronEvent, Plan, WaitReason, leave_out_ended_runs, schedule, with_runs, without_runs,
+};
 use proptest::prelude::*;
 
 use crate::stage::{Stage, manifests};
@@ -344,6 +346,20 @@ fn run_under_way_outlives_a_lost_record() {
     assert_eq!(clock.until(MINUTE * 24), [""; 0]);
     let done = clock.until(MINUTE * 27);
     assert!(done.contains(&"25m -".to_owned()) && done.contains(&"25m +20".to_owned()), "{done:?}");
+}
+
+#[test]
+fn ended_runs_are_left_out_without_a_record() {
+    let left = |image: &str| {
+        let mut clock = Clock::new(&manifest("*/10 * * * *", image, ""));
+        clock.until(MINUTE * 15);
+        assert_eq!(clock.runs(), ["10"]);
+        let mut observed = clock.stage.world.observed.clone();
+        leave_out_ended_runs(&mut observed, &clock.git);
+        observed.instances.len()
+    };
+    assert_eq!(left("good:1"), 0);
+    assert_eq!(left("long:1"), 1, "it works");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    fold::fold,
+    fold::{fold, fold_comments},
     progress::Spinner,
     screen::{Colours, Screen},
 };
@@ -42,6 +42,11 @@ impl Context<'_> {
     /// Text for people, with lines that are folded where the terminal would break words.
     pub(super) fn fold(&self, text: &str) -> String {
         self.columns().map_or_else(|| text.to_owned(), |columns| fold(text, columns))
+    }
+
+    /// A diff for people, whose comments are folded.
+    pub(super) fn fold_comments(&self, diff: &str) -> String {
+        self.columns().map_or_else(|| diff.to_owned(), |columns| fold_comments(diff, columns))
     }
 
     /// A progress line on standard error.

@@ -55,7 +55,10 @@ pub(super) async fn diff(args: &DiffArgs, context: &Context<'_>) -> Result<Verdi
     report::settle(&mut report);
     match args.output {
         TextOrJson::Json => print(&report::json(&report))?,
-        TextOrJson::Text => print(&painted(&plain(&report::diff(&report)), context.colours))?,
+        TextOrJson::Text => {
+            let diff = context.fold_comments(&plain(&report::diff(&report)));
+            print(&painted(&diff, context.colours))?;
+        }
     }
     if report.has_errors() {
         context.screen.say(report::headline(&report));

@@ -28,6 +28,26 @@ pub(super) fn fold(text: &str, width: usize) -> String {
     out
 }
 
+/// Folds the comments of a diff, which are the lines that begin with `# `. The rest of a comment is one, too. All other lines are
+/// content.
+pub(super) fn fold_comments(text: &str, width: usize) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let comment = line.strip_prefix("# ").filter(|_| columns(line.trim_end_matches('\n')) > width);
+        let Some(comment) = comment else {
+            out.push_str(line);
+            continue;
+        };
+        let (comment, end) = comment.strip_suffix('\n').map_or((comment, ""), |comment| (comment, "\n"));
+        let room = width.max(SHORTEST).saturating_sub("# ".len() + HANGING);
+        let next = format!("\n# {}", " ".repeat(HANGING));
+        out.push_str("# ");
+        out.push_str(&words(comment, room + HANGING, room).join(&next));
+        out.push_str(end);
+    }
+    out
+}
+
 /// A text in lines of at most `first` and then `room` columns.
 pub(super) fn words(text: &str, first: usize, room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
@@ -84,6 +104,15 @@ fn letters(line: &str) -> impl Iterator<Item = (&str, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn comments_of_a_diff_are_folded_as_comments() {
+        let diff = "# shop: note: the agent has other directories\n+++ a name that is longer than the line\n";
+        let folded =
+            "# shop: note: the agent has\n#     other directories\n+++ a name that is longer than the line\n";
+        assert_eq!(fold_comments(diff, 30), folded);
+        assert_eq!(fold_comments(diff, 60), diff);
+    }
 
     #[test]
     fn long_lines_are_folded_between_words() {

@@ -22,7 +22,7 @@ use super::{
     screen::{Colours, Paint, plain},
 };
 use driftless_agent as controller;
-use driftless_agent::DryRun;
+use driftless_agent::{DryRun, StackPlan};
 use driftless_model::{AppName, Application, Finding};
 
 /// Dry run: show what the agent would do now, round by round, and why.
@@ -147,8 +147,13 @@ async fn plan_folder(dir: &Path, args: &PlanArgs, context: &Context<'_>) -> Resu
         let stack = stack.ok_or_else(|| "its manifests have errors".to_owned());
         let result = match stack {
             Ok(stack) => {
-                let dry_run = Box::pin(controller::plan_stack(&spec, &stack, &host, state_dir, runtime_dir));
-                PlanResult::Plan(dry_run.await.map_err(Error::Observe)?)
+                let plan = Box::pin(controller::plan_stack(&spec, &stack, &host, state_dir, runtime_dir));
+                let StackPlan { dry_run, note } = plan.await.map_err(Error::Observe)?;
+                if let Some(note) = note {
+                    let note = plain(&format!("{}: note: {note}", spec.name));
+                    context.screen.say(context.screen.fold(&note));
+                }
+                PlanResult::Plan(dry_run)
             }
             Err(error) => PlanResult::Failed { error },
         };

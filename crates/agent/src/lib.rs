@@ -123,7 +123,7 @@ pub use request::{
     Against, Answer, DryRun, Inspection, InstanceName, Promotion, Request, RequestError, RequestKind,
     Rollback, Scale, Supposed,
 };
-pub use requests::{Inspector, plan_stack};
+pub use requests::{Inspector, StackPlan, plan_stack};
 pub use self_update::helper::replace_agent;
 pub use ticket::{InvalidTicket, Ticket};
 pub use unpublished::Unpublished;

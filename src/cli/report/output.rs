@@ -102,7 +102,9 @@ fn write(
         None if output.format == ReportFormat::Text => {
             print(&context.fold(&painted(&plain(&text), context.colours)))?;
         }
-        None if is_for_people => print(&painted(&plain(&text), context.colours))?,
+        None if is_for_people => {
+            print(&painted(&context.fold_comments(&plain(&text)), context.colours))?;
+        }
         None => print(&text)?,
     }
     Ok(())

@@ -287,8 +287,7 @@ impl Inspector {
                 ));
             }
         }
-        let mounts = observed.containers().flat_map(|instance| &instance.config.mounts);
-        let notes = app.note.take().into_iter().chain(directories_note(mounts.map(|mount| &mount.source)));
+        let notes = app.note.take().into_iter().chain(directories_note(&observed));
         app.note = notes.reduce(|first, second| format!("{first}; {second}"));
         plan::note_observed(&mut record, &target, &observed, self.clock.now());
         let plan = plan::plan(&target, &observed, &record, self.clock.now());
@@ -337,14 +336,20 @@ fn adoption_note(claims: &[Claim]) -> String {
     )
 }
 
+/// The note about the directories of the agent that the containers of an application belong to.
+pub(super) fn directories_note(observed: &Observed) -> Option<String> {
+    let mounts = observed.containers().flat_map(|instance| &instance.config.mounts);
+    note_of_mounts(mounts.map(|mount| &mount.source))
+}
+
 /// Says that containers mount files of an agent with other directories than the options name. Such mounts are differences,
 /// although the files may be those of Git.
-fn directories_note<'a>(mounts: impl Iterator<Item = &'a MountSource>) -> Option<String> {
+fn note_of_mounts<'a>(mounts: impl Iterator<Item = &'a MountSource>) -> Option<String> {
     let options: BTreeSet<String> = mounts.filter_map(directory_option).collect();
     let options: Vec<String> = options.into_iter().collect();
     (!options.is_empty()).then(|| {
         format!(
-            "the agent of these containers has other directories, so the files that they mount are differences: compare \
+            "the agent of these containers has other directories, so the files that they mount are differences: try \
              again with `{}`",
             options.join(" ")
         )
@@ -391,8 +396,8 @@ mod tests {
             bind(format!("/run/two/secrets/{id}")),
             bind(format!("/srv/two/contents/{id}")),
         ];
-        assert_eq!(directories_note(mounts[..1].iter()), None);
-        let note = directories_note(mounts.iter()).unwrap();
+        assert_eq!(note_of_mounts(mounts[..1].iter()), None);
+        let note = note_of_mounts(mounts.iter()).unwrap();
         assert!(note.ends_with("with `--runtime-dir /run/two --state-dir /srv/two`"), "{note}");
     }
 }

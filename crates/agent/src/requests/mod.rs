@@ -29,7 +29,7 @@ pub(crate) use handler::RequestHandler;
 use remove::Hooks;
 
 pub use drift::Inspector;
-pub use plan::plan_stack;
+pub use plan::{StackPlan, plan_stack};
 
 impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Answers a request. It is done, or the rounds that follow do it.

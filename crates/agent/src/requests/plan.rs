@@ -14,6 +14,7 @@ use driftless_store::ContentDir;
 
 use super::{
     adopt::adopt_in_dry_run,
+    drift::directories_note,
     given_values::with_public_mounts,
     handler::{RequestHandler, not_in_git},
     swarm::adopt_services_in_dry_run,
@@ -122,6 +123,14 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     }
 }
 
+/// The dry run of a rendered stack, without an agent.
+#[derive(Clone, Debug)]
+pub struct StackPlan {
+    pub dry_run: DryRun,
+    /// Why it may have steps that the agent of the host would not do.
+    pub note: Option<String>,
+}
+
 /// Plans a rendered stack against an engine, as an agent without a record would. It changes nothing. `state_dir` and
 /// `runtime_dir` are the directories of the host's agent, whose files containers mount.
 ///
@@ -134,7 +143,7 @@ pub async fn plan_stack(
     host: &DockerHost,
     state_dir: &Path,
     runtime_dir: &Path,
-) -> Result<DryRun, Error> {
+) -> Result<StackPlan, Error> {
     let clock = Clock::System;
     let engine = connect_without_agent(host, state_dir, runtime_dir, clock)?;
     let mut observed = engine.observe(&stack.app, &ObserveScope::of(stack)).await.map_err(Error::Docker)?;
@@ -151,10 +160,12 @@ pub async fn plan_stack(
     let hashes = &StackHashes::of(stack);
     let (agent, policy, images, mask) = (&agent, &policy, &images, &mask);
     let target = Target { stack, hashes, fallback: None, agent, policy, images, mask };
+    let note = directories_note(&observed);
     plan::leave_out_ended_runs(&mut observed, stack);
     plan::suppose_delivered(&mut record, &target, &observed.instances);
     plan::with_tasks(&target, &mut observed, &mut record);
-    Ok(dry_run(&target, &observed, &record, clock, None))
+    let dry_run = dry_run(&target, &observed, &record, clock, None);
+    Ok(StackPlan { dry_run, note })
 }
 
 /// `contents` has the mounted files, if an agent asks.

@@ -593,6 +593,8 @@ fn manifest_that_is_a_broken_link_is_an_error() {
     link("../../../common/nas.yaml", "hosts/nas/blog/compose.nas.yaml");
     link("../../../common/.env", "hosts/nas/mail/.env");
     link("../../../common/.env", "hosts/nas/wiki/.env.nas");
+    std::fs::create_dir_all(root.join("hosts/nas/radio")).unwrap();
+    link("../../../apps/radio/compose.yaml", "hosts/nas/radio/compose.yaml");
     link("../../apps/forum", "hosts/nas/forum");
     // Nobody looks for these.
     link("../../../common/other.yaml", "hosts/nas/ok/compose.other.yaml");
@@ -600,10 +602,11 @@ fn manifest_that_is_a_broken_link_is_an_error() {
     link("../docs/README.md", "hosts/nas/README.md");
     let all = found();
     let names: Vec<&str> = all.apps.iter().map(|app| app.name.0.as_str()).collect();
-    assert_eq!(names, ["blog", "db", "mail", "ok", "shop", "wiki"]);
+    assert_eq!(names, ["blog", "db", "mail", "ok", "radio", "shop", "wiki"]);
     assert_eq!(findings(&all), Vec::<String>::new());
     for (app, file) in [
         ("shop", "compose.yaml"),
+        ("radio", "compose.yaml"),
         ("db", "compose.override.yaml"),
         ("blog", "compose.nas.yaml"),
         ("mail", ".env"),

@@ -134,16 +134,18 @@ async fn plan_by_agent(args: &PlanArgs, context: &Context<'_>) -> Result<Plans, 
 async fn plan_folder(dir: &Path, args: &PlanArgs, context: &Context<'_>) -> Result<Plans, CliError> {
     let Folder { applications, findings, undiscovered, .. } =
         render_folder(dir, &args.folder.host(), context)?;
+    let is_wanted = |app: &FolderApp| args.app.as_deref().is_none_or(|name| name == app.spec.name.as_str());
+    let applications: Vec<FolderApp> = applications.into_iter().filter(is_wanted).collect();
+    if args.app.is_none() && applications.is_empty() && findings.iter().any(Finding::is_error) {
+        return Err(CliError::Findings(findings));
+    }
     if !findings.is_empty() {
         context.screen.say(render_findings(&findings, context.screen.colours()).trim_end());
     }
     let host = args.folder.docker(context);
     let FolderArgs { state_dir, runtime_dir, .. } = &args.folder;
-    let is_wanted = |name: &AppName| args.app.as_deref().is_none_or(|app| app == name.as_str());
     let mut results = BTreeMap::new();
-    for FolderApp { spec, stack, hosts: _ } in
-        applications.into_iter().filter(|app| is_wanted(&app.spec.name))
-    {
+    for FolderApp { spec, stack, hosts: _ } in applications {
         let stack = stack.ok_or_else(|| "its manifests have errors".to_owned());
         let result = match stack {
             Ok(stack) => {
@@ -162,9 +164,6 @@ async fn plan_folder(dir: &Path, args: &PlanArgs, context: &Context<'_>) -> Resu
     match &args.app {
         Some(app) if results.is_empty() => {
             Err(Error::NoSuchApplication { app: app.clone(), dir: dir.to_owned() }.into())
-        }
-        Some(_) | None if findings.iter().any(Finding::is_error) && results.is_empty() => {
-            Err(CliError::Findings(findings))
         }
         Some(_) => Ok(Plans { results, errors: Vec::new() }),
         None => {

@@ -803,6 +803,27 @@ fn plan_of_a_folder_for_another_host_is_an_error() {
 }
 
 #[test]
+fn error_of_a_folder_without_a_plan_is_printed_once() {
+    let clone = Clone::new();
+    clone.commit(&[("driftless.yaml", Some("applications: [{path: sites/shop, perHosts: []}]\n"))]);
+    let (code, out, error) =
+        clone.run(&["plan", "--dir", ".", "--docker-host", "unix:///nonexistent/docker.sock"]);
+    assert!(code != 0 && error.matches("unknown key `perHosts`").count() == 1, "{out}{error}");
+}
+
+#[test]
+fn labels_that_no_changed_object_has_are_noted() {
+    let clone = Clone::new();
+    let labelled = "services: {web: {image: \"web:9\", labels: {tier: front}}}\n";
+    clone.commit(&[("sites/shop/compose.yaml", Some(labelled))]);
+    let note = "note: no object that differs has the labels of -l";
+    let (_, out, error) = clone.run(&with(&["-l", "tier=nope"]));
+    assert!(error.contains(note), "{out}{error}");
+    let (_, out, error) = clone.run(PREVIEW);
+    assert!(!error.contains(note), "{out}{error}");
+}
+
+#[test]
 fn variable_of_the_host_is_given_to_both_sides() {
     let clone = Clone::new();
     let wiki = "services: {wiki: {image: \"wiki:1\", environment: {KEY: \"${WIKI:?}\"}}}\n";

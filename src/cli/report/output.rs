@@ -13,11 +13,11 @@ use super::{
     post::post,
 };
 use crate::{
-    cli::Context, cli::Error as CliError, cli::Verdict, cli::output::print, cli::screen::Colours,
-    cli::screen::Paint, cli::screen::plain,
+    cli::Context, cli::Error as CliError, cli::Verdict, cli::findings::counted, cli::output::print,
+    cli::screen::Colours, cli::screen::Paint, cli::screen::plain,
 };
 use driftless_report as report;
-use driftless_report::{Ignore, Report, Type};
+use driftless_report::{Ignore, Report, Selector, Type};
 
 /// Rejects invalid arguments before any work.
 pub(in crate::cli) fn check(args: &ReportArgs) -> Result<(), Error> {
@@ -31,8 +31,8 @@ pub(in crate::cli) async fn finish(
     args: &ReportArgs,
     context: &Context<'_>,
 ) -> Result<Verdict, CliError> {
-    if let Some(selector) = &args.selector {
-        report::keep_objects(&mut report, selector);
+    if let Some(note) = args.selector.as_ref().and_then(|selector| keep_labelled(&mut report, selector)) {
+        context.screen.say(context.screen.fold(&note));
     }
     if let Some(path) = &args.ignore_file {
         let source = |source| Error::Read { path: path.clone(), source };
@@ -49,6 +49,21 @@ pub(in crate::cli) async fn finish(
         post(&report, args, verdict, context).await?;
     }
     Ok(verdict)
+}
+
+/// Keeps the differences of objects with some labels. Returns a note if there are differences and none of such an object, because a
+/// mistyped label would else look like no difference.
+fn keep_labelled(report: &mut Report, selector: &Selector) -> Option<String> {
+    let count = |report: &Report| report.apps.iter().map(|app| app.items.len()).sum::<usize>();
+    let before = count(report);
+    report::keep_objects(report, selector);
+    let is_empty = before > 0 && count(report) == 0;
+    is_empty.then(|| {
+        format!(
+            "note: no object that differs has the labels of -l; left out: {}",
+            counted(before, "difference")
+        )
+    })
 }
 
 /// Errors take precedence over drift.

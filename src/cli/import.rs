@@ -352,8 +352,8 @@ async fn plan(app: &ImportedApp, dir: &Path, host: &DockerHost) -> Result<Vec<St
         return Err(errors.map(ToString::to_string).collect::<Vec<_>>().join("; "));
     };
     let (state_dir, runtime_dir) = (Path::new(STATE_DIR), Path::new(RUNTIME_DIR));
-    let dry_run = Box::pin(controller::plan_stack(&spec, &stack, host, state_dir, runtime_dir)).await;
-    dry_run.map(|dry_run| dry_run.adoption).map_err(|error| driftless_model::error_chain(&error))
+    let plan = Box::pin(controller::plan_stack(&spec, &stack, host, state_dir, runtime_dir)).await;
+    plan.map(|plan| plan.dry_run.adoption).map_err(|error| driftless_model::error_chain(&error))
 }
 
 /// The next steps of a user.

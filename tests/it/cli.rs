@@ -451,6 +451,20 @@ async fn wait_for_a_failed_commit_ends_at_once() {
 }
 
 #[tokio::test]
+async fn earlier_failure_ends_only_a_wait_for_health() {
+    let mut degraded = shop();
+    degraded.status.health = HealthStatus::Degraded;
+    degraded.status.lasting_failure = Some("setup.1 failed with code 3".to_owned());
+    let (server, _) = served_with(degraded, Access::loopback()).await;
+    let (code, _, error) = run(server, &["sync", "shop", "--wait"]).await;
+    assert!(
+        code == 1 && error.contains("shop: not Synced and Healthy: setup.1 failed with code 3\n"),
+        "{error}"
+    );
+    assert_eq!(run(server, &["wait", "shop", "--for", "synced"]).await.0, 0);
+}
+
+#[tokio::test]
 async fn only_a_suspended_application_refuses_a_sync() {
     let mut stopped = shop();
     stopped.status.health = HealthStatus::Suspended;

@@ -342,9 +342,10 @@ async fn commit_that_leaves_a_failed_one_shot_succeeds() {
     assert_eq!((history[0].number, &history[0].outcome), (2, &Outcome::Succeeded), "{}", it.story());
     assert_eq!(found.status.health, HealthStatus::Degraded, "{}", found.status.message);
     assert!(found.status.commit.as_ref().is_some_and(|commit| commit.id == second), "{}", it.story());
-    let obstacle = found.status.obstacle.clone().unwrap_or_default();
-    assert!(obstacle.starts_with("setup.1 failed with code 3"), "{obstacle}");
-    assert!(obstacle.contains("`driftless sync shop --retry`"), "{obstacle}");
+    assert_eq!(found.status.obstacle, None, "the commit is reached");
+    let failure = found.status.lasting_failure.clone().unwrap_or_default();
+    assert!(failure.starts_with("setup.1 failed with code 3"), "{failure}");
+    assert!(failure.contains("`driftless sync shop --retry`"), "{failure}");
     exits(&it, "setup:1", None);
     it.ask(RequestKind::Retry).await;
     it.synced_with_tip().await;

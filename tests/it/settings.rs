@@ -80,7 +80,7 @@ async fn commit_with_invalid_manifests_is_an_event_once() {
     let events = reported(&it);
     let [(object, message)] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!(object.as_str(), &bad[..12]);
-    assert!(message.contains("imagee"), "{message}");
+    assert!(message.contains("needs an `image`"), "{message}");
     // Nor after a restart, and it stays readable after the next good commit.
     it.crash();
     it.begin();

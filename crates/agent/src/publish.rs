@@ -155,6 +155,7 @@ impl Publisher {
             health,
             message,
             obstacle: inputs.obstacle(target, plan),
+            lasting_failure: inputs.lasting_failure(target, plan),
             operation: inputs.operation(plan),
             revision: revisions.current().map(|revision| revision.number),
             revision_commit: revisions.current().map(|revision| revision.commit.clone()),
@@ -247,7 +248,7 @@ impl Publisher {
         self.status.health = HealthStatus::Unknown;
         self.status.message.clone_from(&error);
         // It may be that of an older commit.
-        self.status.obstacle = None;
+        (self.status.obstacle, self.status.lasting_failure) = (None, None);
         self.status.fetched_at = inputs.desired.repository().fetched_at;
         self.status.answered.by_fetch = self.covers(inputs.desired);
         self.status.findings = inputs.desired.findings().cloned().collect();
@@ -301,7 +302,7 @@ impl Publisher {
         self.status.fetched_at = desired.repository().fetched_at;
         self.status.answered.by_fetch = self.covers(desired);
         if desired.repository().error.is_some() {
-            self.status.obstacle = None;
+            (self.status.obstacle, self.status.lasting_failure) = (None, None);
         }
         let ran_last = self.status.commit.as_ref().is_some_and(|commit| commit.id == before.commit().id);
         let is_applied = desired.applicable_stack().is_some();
@@ -453,7 +454,7 @@ impl Publisher {
             held.sentence(inputs.context.name())
         };
         let facts = StatusFacts {
-            newest: &desired.newest_commit().id,
+            invalid: &desired.invalid_commit().id,
             rendered: &desired.commit().id,
             changed,
             findings: &self.status.findings,

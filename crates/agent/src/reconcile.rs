@@ -522,7 +522,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         self.revisions.begin(&self.context, &self.desired, target);
         let round = target.judged(observed, self.record.get(), plan, self.now());
         let current = self.revisions.current().filter(|current| current.stack == target.hash);
-        let is_applied = current.map_or(plan.is_applied(), |current| round.is_applied(current.started));
+        let is_applied =
+            current.map_or(plan.is_applied(), |current| round.is_applied(self.revisions.open_since(current)));
         if is_applied && !awaits_hooks {
             self.reach_with_failures(target, observed, plan);
             return false;

@@ -246,14 +246,15 @@ impl StatusInputs<'_> {
         let awaits_somebody = |wait: &&Wait| {
             wait.is(WaitReason::NotAdopted) || (is_done && wait.is(WaitReason::OfAnotherAgent))
         };
-        let failed_before = || self.failed_before(target, plan);
-        failure
-            .or_else(|| plan.waits.iter().find(awaits_somebody).map(ToString::to_string))
-            .or_else(failed_before)
+        failure.or_else(|| plan.waits.iter().find(awaits_somebody).map(ToString::to_string))
     }
 
     /// A failure for good of something that the succeeded revision left as it was. It stays until somebody acts.
-    fn failed_before(&self, target: &TargetRevision, plan: &Plan) -> Option<String> {
+    pub(crate) fn lasting_failure(&self, target: &TargetRevision, plan: &Plan) -> Option<String> {
+        let is_newest = self.desired.newest_commit().id == self.desired.commit().id;
+        if target.is_leaving || !is_newest || self.desired.repository().error.is_some() {
+            return None;
+        }
         let is_final = |wait: &&Wait| matches!(wait.reason, WaitReason::Failed | WaitReason::JobFailed);
         let failed = plan.waits.iter().find(is_final).filter(|_| self.has_succeeded(target))?;
         Some(format!("{failed}; `driftless sync {} --retry` tries it again", self.context.name()))
@@ -470,7 +471,8 @@ pub(crate) fn hide_secrets(status: &mut ApplicationStatus, mask: &Mask) {
     let waits = status.waits.iter_mut().map(|wait| &mut wait.message);
     let findings = status.findings.iter_mut().map(|finding: &mut Finding| &mut finding.message);
     let operation = status.operation.iter_mut().map(|operation| &mut operation.message);
-    let sentences = status.obstacle.iter_mut().chain([&mut status.message]);
+    let sentences =
+        status.obstacle.iter_mut().chain(&mut status.lasting_failure).chain([&mut status.message]);
     let all = conditions.chain(waits).chain(findings).chain(operation).chain(sentences);
     all.for_each(|message| *message = mask.message(message));
 }

@@ -135,10 +135,14 @@ pub struct ApplicationStatus {
     /// One sentence: why it is not `Synced` and `Healthy`, or empty.
     pub message: String,
     /// Why the newest commit is not reached until somebody acts: it failed, its manifests have errors or claim what another
-    /// application of the same commit has, containers are not adopted, another agent runs a workload as well, or a container failed for
-    /// good before it. It is no part of the API, which answers it to a wait.
+    /// application of the same commit has, containers are not adopted, or another agent runs a workload as well. It is no part of the
+    /// API, which answers it to a wait.
     #[serde(skip)]
     pub obstacle: Option<String>,
+    /// A container or Job that failed for good before the newest commit, which left it as it was: the health stays `Degraded` until
+    /// somebody acts. It is no part of the API, which answers it to a wait for `healthy`.
+    #[serde(skip)]
+    pub lasting_failure: Option<String>,
     pub operation: Option<Operation>,
     /// The number of the current revision.
     pub revision: Option<u64>,

@@ -72,8 +72,8 @@ pub struct Waited {
     /// Identifies what `application` says, for `seen`.
     pub version: String,
     /// Why the application will not be `synced` until somebody acts, if that or no state was asked for: its newest commit failed
-    /// or has manifests with errors, its containers are not adopted, or one has failed for good. As `reached`, it is about the
-    /// newest target and the ticket.
+    /// or has manifests with errors, its containers are not adopted, or, if `healthy` was asked for as well, one has failed for
+    /// good. As `reached`, it is about the newest target and the ticket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
     pub application: Application,
@@ -122,8 +122,11 @@ impl Wish {
 
     /// Why the states are not reached until somebody acts. Without states, why the newest commit is not.
     fn obstacle<'a>(&self, application: &'a Application) -> Option<&'a str> {
+        let status = &application.status;
         let is_asked = self.states.is_empty() || self.states.contains(&Goal::Synced);
-        application.status.obstacle.as_deref().filter(|_| is_asked && self.is_answered_by(application))
+        let failure = status.lasting_failure.as_deref().filter(|_| self.states.contains(&Goal::Healthy));
+        let obstacle = status.obstacle.as_deref().or(failure);
+        obstacle.filter(|_| is_asked && self.is_answered_by(application))
     }
 
     /// Whether the status is about the newest target and answers the ticket.

@@ -79,9 +79,9 @@ pub(crate) struct CommitResult<'a> {
 /// The facts that the status of the newest commit follows from.
 #[derive(Clone)]
 pub(crate) struct StatusFacts<'a> {
-    /// The newest accepted commit of the repository. It may be one that could not be rendered at all, such as one with a
-    /// mistake in `driftless.yaml`.
-    pub(crate) newest: &'a CommitId,
+    /// The commit that the first error of the findings is about. It may be one that could not be rendered at all, such as one with
+    /// a mistake in `driftless.yaml`.
+    pub(crate) invalid: &'a CommitId,
     /// The newest commit that was rendered.
     pub(crate) rendered: &'a CommitId,
     /// The commit that the newest stack came with: the newest one that was rendered, or one before it if later ones change
@@ -106,11 +106,11 @@ pub(crate) struct StatusFacts<'a> {
 /// The status of the commit that the newest stack came with, or of a newest commit that cannot be applied. `None`: that commit
 /// changed nothing. Many applications may share a repository, so a commit that changes nothing for this one gets no status.
 pub(crate) fn commit_status<'a>(facts: &StatusFacts<'a>) -> Option<CommitResult<'a>> {
-    let StatusFacts { newest, rendered, changed, findings, pin, is_suspended, health, .. } = facts;
+    let StatusFacts { invalid, rendered, changed, findings, pin, is_suspended, health, .. } = facts;
     let StatusFacts { reached, revision, failed, held, message, .. } = facts;
-    let of_newest = |description| CommitResult { of: newest, state: State::Failure, description };
+    let of_invalid = |description| CommitResult { of: invalid, state: State::Failure, description };
     if let Some(error) = findings.iter().find(|finding| finding.is_error()) {
-        return Some(of_newest(format!("not applied: {error}")));
+        return Some(of_invalid(format!("not applied: {error}")));
     }
     let of_changed = |state, description| Some(CommitResult { of: changed, state, description });
     if let Some(pin) = pin.filter(|pin| pin.commit != **changed) {
@@ -525,7 +525,7 @@ mod tests {
         let succeeded = revision("b", Outcome::Succeeded);
         let failed = revision("b", Outcome::Failed { reason: "deadline".to_owned() });
         let applying = StatusFacts {
-            newest: &b.id,
+            invalid: &b.id,
             rendered: &b.id,
             changed: &b.id,
             findings: &[],
@@ -594,7 +594,7 @@ mod tests {
         let (succeeded, bad) = (revision("b", Outcome::Succeeded), failed_commit(&b.id));
         for is_suspended in [false, true] {
             let good = StatusFacts {
-                newest: &b.id,
+                invalid: &b.id,
                 rendered: &b.id,
                 changed: &b.id,
                 findings: &[],
@@ -619,7 +619,7 @@ mod tests {
         let succeeded = revision("a", Outcome::Succeeded);
         let findings = [Finding::error(Location::file("driftless.yaml"), "applications", "unknown key")];
         let facts = StatusFacts {
-            newest: &b.id,
+            invalid: &b.id,
             rendered: &a.id,
             changed: &a.id,
             findings: &findings,
@@ -645,7 +645,7 @@ mod tests {
         let in_progress = revision("a", Outcome::InProgress);
         // The commit `b` came during the rollout of `a`, and changes nothing for this application.
         let applying = StatusFacts {
-            newest: &b.id,
+            invalid: &b.id,
             rendered: &b.id,
             changed: &a.id,
             findings: &[],

@@ -3,6 +3,7 @@
 
 pub(crate) mod changes;
 pub(crate) mod last_version;
+pub(crate) mod overtaken;
 pub(crate) mod pins;
 pub(crate) mod stored_stack;
 pub(crate) mod target;
@@ -33,6 +34,7 @@ use crate::{
     log_span,
     record::StoredRecord,
     revisions::{
+        overtaken::{is_unreached, open_since},
         pins::{current_pin, end_unreadable_pin},
         stored_stack::StoredStack,
         target::{TargetRevision, image_digests},
@@ -48,6 +50,8 @@ pub(crate) const SYNC_SUCCEEDED: &str = "SyncSucceeded";
 pub(crate) struct Revisions {
     /// The newest revision.
     current: Option<Revision>,
+    /// When the first of those revisions began that were overtaken before they were reached, up to the newest one.
+    open_since: Option<Timestamp>,
     last_target: Option<TargetKey>,
     requested: Option<RequestedSync>,
     /// The actor that ended the pin or suspension, until the next revision begins.
@@ -94,8 +98,10 @@ impl Revisions {
     pub(crate) fn load(context: &AppContext) -> Self {
         let current = context.store().current(context.name()).ok().flatten();
         let loss = StateLoss::default();
+        let history = context.store().revisions(context.name()).unwrap_or_default();
         Self {
             current,
+            open_since: open_since(&history),
             last_target: None,
             requested: None,
             resumed_by: None,
@@ -112,7 +118,12 @@ impl Revisions {
 
     /// Forgets the newest revision. It stays in the database.
     pub(crate) fn forget_current(&mut self) {
-        (self.current, self.last_target) = (None, None);
+        (self.current, self.open_since, self.last_target) = (None, None, None);
+    }
+
+    /// The time since which changes of the newest revision are rolled out, with those of revisions that it has overtaken.
+    pub(crate) fn open_since(&self, current: &Revision) -> Timestamp {
+        self.open_since.map_or(current.started, |at| at.min(current.started))
     }
 
     /// The newest revision, in progress or ended.
@@ -503,6 +514,9 @@ impl Revisions {
                 tracing::info!(commit, "revision begun");
                 let object = format!("revision {}", revision.number);
                 context.event(EventKind::Normal, "SyncStarted", &object, &message);
+                let is_open = |before: &&Revision| is_unreached(before, &Outcome::InProgress);
+                let open = self.current.as_ref().filter(is_open).map(|before| self.open_since(before));
+                self.open_since = Some(open.unwrap_or(revision.started));
                 self.current = Some(revision);
             }
             Err(error) => {

@@ -146,8 +146,8 @@ pub(crate) fn reason_to_stay_down(draft: &Draft<'_>, instance: &Instance) -> Opt
         .filter(|place| !is_in_own_folder(place) && !goes_on(draft, stacks, name, place));
     given.find_map(|place| {
         let mut others = stacks.iter().filter(|(app, _)| *app != own);
-        let (taker, _) = others.find(|(app, stack)| takes(app, stack, &place))?;
-        Some(Wait::data_promised(name, &place, taker, own))
+        let (receiver, _) = others.find(|(app, stack)| takes(app, stack, &place))?;
+        Some(Wait::data_promised(name, &place, receiver, own))
     })
 }
 

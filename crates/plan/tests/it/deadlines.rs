@@ -454,7 +454,7 @@ fn migration_that_runs_again_holds_up_nothing_at_rest() {
 
 /// The one-shot of a commit before failed. A service that waits for it cannot be applied, and any other one can.
 #[test]
-fn earlier_failure_counts_only_for_what_waits_for_it() {
+fn earlier_failure_counts_only_for_its_dependants() {
     let mut stage = Stage::new(with_migration("1", "web:1"));
     stage.crashing.insert("migrate:1".to_owned());
     for _ in 0..4 {

@@ -26,7 +26,7 @@ FLEET_CUT ?= 3600
 # installed, which is all of it for root on Debian 12. `make test NO_SKIP=` promises nothing.
 NO_SKIP ?= $(shell [ "$$(id -u)" != 0 ] || ! grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release || echo compose-1,root,network)
 
-.PHONY: help demo build dist dist-all image test unit browser e2e e2e-faults e2e-swarm swarm-conformance swarm-proof differential differential-podman lint deny book recording fmt bench chaos fleet-proof fuzz schemathesis soak clean-tests
+.PHONY: help corpus demo build dist dist-all image test unit browser e2e e2e-faults e2e-swarm swarm-conformance swarm-proof differential differential-podman lint deny book recording fmt bench chaos fleet-proof fuzz schemathesis soak clean-tests
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
@@ -104,6 +104,9 @@ differential: ## Compare every project of tests/e2e/projects with Docker Compose
 	cargo test --locked --test e2e -- --ignored --nocapture differential::every_project
 
 # Needs root, and fetches podman. ONLY=a,b runs these manifests alone.
+corpus: ## Compare how the Compose files of the folder DRIFTLESS_COMPOSE_CORPUS are read with the reference
+	cargo test --locked -p driftless-compose corpus -- --ignored
+
 differential-podman: ## Compare every manifest of tests/e2e/manifests with podman, from inside the containers
 	scripts/ensure-docker.sh
 	scripts/test-tools.sh

@@ -242,7 +242,7 @@ pub(super) static POLICY: &[Key] = &[
     key(
         "progressDeadline",
         Duration,
-        "Longest time of a rollout without progress. Default: that of the manifest",
+        "Longest time of a rollout without progress. Default: that of the manifest, else 10 minutes",
     ),
 ];
 

@@ -95,10 +95,6 @@ pub(super) enum Restarts {
     Ending { retries: u32 },
 }
 
-/// Prefix under which annotations become container labels, so that a changed annotation replaces the instances, as in
-/// Kubernetes.
-pub(super) const ANNOTATION: &str = "annotation.";
-
 impl<'a> Template<'a> {
     /// Reads `template` of an owner.
     pub(super) fn read(owner: &Object<'a>) -> Option<Self> {

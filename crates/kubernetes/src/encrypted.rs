@@ -57,20 +57,15 @@ impl Collector<'_> {
     /// Adds a text, and the parts between its variables, which have other values in a container.
     fn text(&mut self, node: &Node) {
         let Some(text) = node.as_scalar().filter(|_| self.is_encrypted(node)) else { return };
-        self.insert(text);
+        Mask::add_findable(&mut self.found.texts, text);
         if text.contains("$(") {
-            text.split("$(").for_each(|part| self.insert(part.split_once(')').map_or(part, |(_, it)| it)));
+            text.split("$(").for_each(|part| {
+                Mask::add_findable(&mut self.found.texts, part.split_once(')').map_or(part, |(_, it)| it))
+            });
         }
     }
 
     fn is_encrypted(&self, node: &Node) -> bool {
         self.files.is_encrypted(&node.place.file)
-    }
-
-    /// Adds a text, unless it is too short or too common to be a secret.
-    fn insert(&mut self, text: &str) {
-        if Mask::is_findable(text) {
-            self.found.texts.insert(text.to_owned());
-        }
     }
 }

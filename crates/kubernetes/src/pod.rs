@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    container::{self, ANNOTATION, Owner, Pod, Restarts, Template},
+    container::{self, Owner, Pod, Restarts, Template},
     env::{self, About},
     fields, node,
     object::Key,
@@ -17,7 +17,7 @@ use super::{
 };
 use driftless_model::{
     Completion, Container, HELPER_IMAGE, Namespace, NetworkMode, Part, Peer, Probes, PullPolicy,
-    RestartPolicy, Role, WorkloadName,
+    RestartPolicy, Role, WorkloadName, label,
 };
 use driftless_yaml::edit;
 
@@ -28,7 +28,8 @@ pub(super) fn read(template: &Template<'_>, owner: &Owner<'_>, key: &Key) -> Opt
     if !owner.catalogue.room.take(text_size(template), report) {
         return None;
     }
-    let annotated = annotations.iter().map(|(key, text)| (format!("{ANNOTATION}{key}"), text.clone()));
+    let annotated =
+        annotations.iter().map(|(key, text)| (format!("{}{key}", label::ANNOTATION), text.clone()));
     let labels_of_container = labels.clone().into_iter().chain(annotated).collect();
     let (restart, completion) = container::restarts(spec, owner);
     let mut own = Container { labels: labels_of_container, restart, ..Container::default() };

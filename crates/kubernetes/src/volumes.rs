@@ -226,10 +226,11 @@ fn claim(object: &Object<'_>, about: &About<'_>) -> Option<Source> {
         return Some(claim.into());
     }
     let elsewhere = help_with_namespace(about.catalogue.claims_named(&key.name), &key.namespace, "pod");
-    let message = |place: &str| format!("there is no PersistentVolumeClaim `{}` in {place}", key.dotted());
+    let message =
+        |claim: &str, place: &str| format!("there is no PersistentVolumeClaim `{claim}` in {place}");
     match elsewhere {
-        Some(help) => name.error_help(message("the namespace of this pod"), help),
-        None => name.error_help(message("this application"), "add it to its manifests"),
+        Some(help) => name.error_help(message(&key.name, "the namespace of this pod"), help),
+        None => name.error_help(message(&key.dotted(), "this application"), "add it to its manifests"),
     }
     None
 }

@@ -29,9 +29,13 @@ pub const IGNORE_FILES: &str = "driftless.ignore-files";
 /// annotation of the pod, claim or claim template in Kubernetes.
 pub const PRUNE: &str = "driftless.prune";
 
+/// The beginning of the labels that have the annotations of a pod, so that a changed annotation replaces the instances, as in
+/// Kubernetes.
+pub const ANNOTATION: &str = "annotation.";
+
 /// Whether the labels of an object keep it when Git does not contain it any more. `value` finds the value of a label.
 pub fn is_prune_protected<'a>(value: impl Fn(&str) -> Option<&'a str>) -> bool {
-    let annotation = format!("annotation.{PRUNE}");
+    let annotation = format!("{ANNOTATION}{PRUNE}");
     [PRUNE, &annotation].into_iter().any(|name| value(name) == Some("false"))
 }
 

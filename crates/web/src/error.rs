@@ -218,7 +218,7 @@ impl Error {
             Self::Starting(_) => Some("try again in a moment"),
             Self::Stopping => Some("try again when the agent runs again"),
             Self::Defect => Some(
-                "the agent may have done it: check the application's status; its log has the cause, please report it",
+                "the agent may have done it: check the application's status; the cause is in the agent's log: please report it",
             ),
             Self::TooSlow => Some("the agent may still do it: check the application's status"),
             Self::Unauthorized => Some(

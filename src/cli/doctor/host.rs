@@ -147,11 +147,15 @@ fn read_only_folder(settings: &Settings) -> Option<Check> {
     let audit = settings.audit.file.as_deref().and_then(Path::parent).map(Path::to_owned);
     let folders = [Some(settings.state_dir.clone()), moved, audit];
     let folder = folders.into_iter().flatten().find(|folder| unit::is_read_only(Path::new("/"), folder))?;
+    let create = if folder.exists() {
+        String::new()
+    } else {
+        format!("create it with `install -d -m 700 {}`, then ", folder.display())
+    };
     let folder = folder.display();
     let message = format!("driftless.service does not let the agent write to {folder}");
     let help = format!(
-        "create it with `install -d -m 700 {folder}`, then `systemctl edit driftless`, and add `[Service]` and \
-         `ReadWritePaths={folder}`"
+        "{create}run `systemctl edit driftless`, add `[Service]` and `ReadWritePaths={folder}`, and start the agent again"
     );
     Some(Check::warn("systemd unit", message, help))
 }

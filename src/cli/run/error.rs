@@ -121,8 +121,9 @@ impl CommandError for Error {
             Self::NeedsRestart { .. } => Some("restart the agent to change it".to_owned()),
             Self::Ended => Some("the log has the cause".to_owned()),
             Self::Start(error) if is_read_only(error) => Some(
-                "the packaged unit lets the agent write to its own folders only: create the folder with `install -d -m 700 FOLDER`, \
-                 then `systemctl edit driftless`, and add `[Service]` and `ReadWritePaths=FOLDER`"
+                "the packaged unit lets the agent write to its own folders only: create the folder if it is missing \
+                 (`install -d -m 700 FOLDER`), run `systemctl edit driftless`, add `[Service]` and `ReadWritePaths=FOLDER`, and \
+                 start the agent again"
                     .to_owned(),
             ),
             Self::SettingsWithoutUrl => Some(format!(

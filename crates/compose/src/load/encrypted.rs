@@ -92,7 +92,7 @@ impl Collector<'_> {
     fn arguments(&mut self, node: &Node) {
         let split = node.as_scalar().and_then(command_line::split);
         if let Some(split) = split.filter(|_| self.is_encrypted(node)) {
-            split.words.iter().for_each(|word| self.insert(word));
+            split.words.iter().for_each(|word| Mask::add_findable(&mut self.found.texts.texts, word));
         }
         self.text(node);
         let items = node.items().iter();
@@ -108,21 +108,14 @@ impl Collector<'_> {
             self.texts(item);
             let value = item.as_scalar().and_then(|text| text.split_once('=')).map(|(_, value)| value);
             if let Some(value) = value.filter(|_| self.is_encrypted(item)) {
-                self.insert(value);
+                Mask::add_findable(&mut self.found.texts.texts, value);
             }
         }
     }
 
     fn text(&mut self, node: &Node) {
         if let Some(text) = node.as_scalar().filter(|_| self.is_encrypted(node)) {
-            self.insert(text);
-        }
-    }
-
-    /// Adds a text, unless it is too short or too common to be a secret.
-    fn insert(&mut self, text: &str) {
-        if Mask::is_findable(text) {
-            self.found.texts.texts.insert(text.to_owned());
+            Mask::add_findable(&mut self.found.texts.texts, text);
         }
     }
 }

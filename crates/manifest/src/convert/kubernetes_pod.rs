@@ -14,7 +14,7 @@ use super::{
 };
 use driftless_model::{
     Container, Healthcheck, Hook, HostSettings, Namespace, NetworkMode, Probe, ProbeAction, Protocol,
-    PullPolicy, Resources, Subject,
+    PullPolicy, Resources, Subject, label,
 };
 
 /// The pod template of a workload.
@@ -26,9 +26,6 @@ pub(super) struct PodTemplate {
 
 /// Docker's default time between the stop signal and `SIGKILL`.
 const GRACE: Duration = Duration::from_secs(10);
-
-/// The prefix of container labels that hold annotations of Kubernetes.
-const ANNOTATION: &str = "annotation.";
 
 pub(super) fn convert(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> PodTemplate {
     let it = &at.workload.container;
@@ -139,7 +136,7 @@ fn labels(
 ) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
     let (mut labels, mut annotations) = (BTreeMap::new(), BTreeMap::new());
     for (key, value) in &at.workload.container.labels {
-        if let Some(key) = key.strip_prefix(ANNOTATION) {
+        if let Some(key) = key.strip_prefix(label::ANNOTATION) {
             annotations.insert(key.to_owned(), value.clone());
         } else if key == "app" {
             writer.lost.field(at, "labels", "the label `app`, which selects the pods of a workload");

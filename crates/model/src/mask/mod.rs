@@ -22,7 +22,7 @@ use self::{
     patterns::{Spans, TextKind},
     texts::Texts,
 };
-use crate::{EncryptedTexts, Format, Stack, Workload, WorkloadName, repo_url::percent_decoded};
+use crate::{EncryptedTexts, Format, Stack, Workload, WorkloadName, label, repo_url::percent_decoded};
 
 /// Hides secrets for one run of the program.
 #[derive(Clone)]
@@ -98,6 +98,13 @@ impl Mask {
         let value = value.trim();
         let is_short_number = value.len() < 4 && value.bytes().all(|byte| byte.is_ascii_digit());
         is_findable(Telling::Surely, value) && !is_short_number
+    }
+
+    /// Adds a text of an encrypted file to those that are hidden, unless it is too short or too common to be a secret.
+    pub fn add_findable(texts: &mut BTreeSet<String>, text: &str) {
+        if Self::is_findable(text) {
+            texts.insert(text.to_owned());
+        }
     }
 
     /// One that also hides the values of these variables.
@@ -226,7 +233,7 @@ impl Mask {
     /// hidden by their own names only; its annotations are kept as labels too.
     pub fn labels(&self, all: &BTreeMap<String, String>, format: Format) -> BTreeMap<String, String> {
         let shown = |name: &str, value: &str| match format {
-            Format::Kubernetes if !name.starts_with(ANNOTATION) && !Self::is_telling(name) => {
+            Format::Kubernetes if !name.starts_with(label::ANNOTATION) && !Self::is_telling(name) => {
                 self.name(value)
             }
             Format::Kubernetes | Format::Compose => self.value(name, value),
@@ -315,9 +322,6 @@ impl Mask {
         shown
     }
 }
-
-/// The beginning of the labels that have the annotations of a pod.
-const ANNOTATION: &str = "annotation.";
 
 /// Whether a text is a hidden value already.
 fn is_mark(text: &str) -> bool {

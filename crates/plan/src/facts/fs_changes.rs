@@ -85,7 +85,7 @@ pub fn watched(
 /// anything but `/`.
 fn ignored(container: &Container) -> impl Iterator<Item = &str> {
     let is_ours = |key: &str| {
-        key == label::IGNORE_FILES || key.strip_prefix("annotation.") == Some(label::IGNORE_FILES)
+        key == label::IGNORE_FILES || key.strip_prefix(label::ANNOTATION) == Some(label::IGNORE_FILES)
     };
     let given =
         container.labels.iter().filter(move |it| is_ours(it.0)).flat_map(|it| it.1.split([',', '\n']));

@@ -252,7 +252,9 @@ impl StatusInputs<'_> {
     /// A failure for good of something that the succeeded revision left as it was. It stays until somebody acts.
     pub(crate) fn lasting_failure(&self, target: &TargetRevision, plan: &Plan) -> Option<String> {
         let is_newest = self.desired.newest_commit().id == self.desired.commit().id;
-        if target.is_leaving || !is_newest || self.desired.repository().error.is_some() {
+        // A commit that is held may repair it.
+        let is_held = self.revisions.held().is_some();
+        if target.is_leaving || !is_newest || is_held || self.desired.repository().error.is_some() {
             return None;
         }
         let is_final = |wait: &&Wait| matches!(wait.reason, WaitReason::Failed | WaitReason::JobFailed);

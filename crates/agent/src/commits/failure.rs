@@ -2,17 +2,24 @@
 
 use driftless_model::{
     AdmissionPolicy, Cause, EventKind, FailedCommit, Mask, OnFailure, Outcome, Revision, Stack, StackHash,
-    is_same_version,
+    Timestamp, is_same_version,
 };
 use driftless_plan::{Round, resolved_digests};
 
 use crate::context::AppContext;
 
-/// The failure of a revision, if it has failed. The reason is masked.
-pub(crate) fn failed_now(revision: &Revision, round: &Round<'_>, mask: &Mask) -> Option<FailedCommit> {
+/// The failure of a revision, if it has failed. The reason is masked. `open_since`: when the first of the revisions began that it has
+/// overtaken, or itself.
+pub(crate) fn failed_now(
+    revision: &Revision,
+    open_since: Timestamp,
+    round: &Round<'_>,
+    mask: &Mask,
+) -> Option<FailedCommit> {
     let (failure, was_reached) = match &revision.outcome {
         Outcome::InProgress | Outcome::Failed { .. } => {
-            let failure = round.rollout_failure(revision.started).or_else(|| round.canary_failure());
+            let failure =
+                round.rollout_failure(revision.started, open_since).or_else(|| round.canary_failure());
             (failure?, false)
         }
         Outcome::Succeeded => {

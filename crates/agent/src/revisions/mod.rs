@@ -638,7 +638,7 @@ impl Revisions {
         }
         let known = record.get().failed.clone().filter(|failed| failed.stack == target.hash);
         let is_known = known.is_some();
-        let found = || failed_now(current, round, mask);
+        let found = || failed_now(current, self.open_since(current), round, mask);
         let Some(failed) = known.or_else(found) else { return false };
         let on_failure = failed.on_failure(target.policy.on_failure);
         // An older revision that fails too is kept.

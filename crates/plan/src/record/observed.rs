@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 
 use driftless_model::{
-    AppName, ContainerId, Crash, EngineKind, Format, Image, Instance, InstanceId, Observed, PlatformImage,
-    Preparation, Progress, Readiness, Record, Role, SpecHash, Stack, State, Subject, Timestamp, UnknownEnd,
-    Update, Workload, WorkloadName, swarm_service_name,
+    AppName, Completion, ContainerId, Crash, EngineKind, Format, Image, Instance, InstanceId, Observed,
+    PlatformImage, Preparation, Progress, Readiness, Record, Role, SpecHash, Stack, State, Subject,
+    Timestamp, UnknownEnd, Update, Workload, WorkloadName, swarm_service_name,
 };
 
 use crate::{
@@ -459,7 +459,13 @@ fn measure(
     };
     let updated = count(&|it| record.is_current(it, &spec));
     let old = count(&|it| !record.is_current(it, &spec));
-    let available = count(&|it| record.is_current(it, &spec) && it.is_available(workload.min_ready, now));
+    // A run that another workload awaits is no progress until it has completed: it may end with an error again and again.
+    let is_awaited_work = workload.completion == Completion::OnSuccess
+        && workload.job_or_template().is_none()
+        && standing::is_awaited(target.stack, name);
+    let available = count(&|it| {
+        !is_awaited_work && record.is_current(it, &spec) && it.is_available(workload.min_ready, now)
+    });
     let before = record.progress.get(name).filter(|it| it.spec == spec);
     let is_further = before.is_none_or(|it| updated > it.updated || old < it.old || available > it.available);
     // A complete rollout makes no progress. The clock starts when it is incomplete again.

@@ -51,14 +51,15 @@ impl CommitFailure {
 
 impl Round<'_> {
     /// Why a rollout that began at `since` has failed. `None`: it gets on, or waits for something that is no fault of the
-    /// commit, such as an image that cannot be pulled. Of several failures, the one with the strictest consequence.
-    pub fn rollout_failure(&self, since: Timestamp) -> Option<CommitFailure> {
+    /// commit, such as an image that cannot be pulled. Of several failures, the one with the strictest consequence. The changes of
+    /// commits that it has overtaken before they were reached are part of it, so an end counts since the first of them: `open_since`.
+    pub fn rollout_failure(&self, since: Timestamp, open_since: Timestamp) -> Option<CommitFailure> {
         let of = |reason: WaitReason| self.plan.waits.iter().filter(move |wait| wait.is(reason));
         let mut failures: Vec<CommitFailure> =
             of(WaitReason::UpdateFailed).map(|wait| self.commit_failure(wait)).collect();
         if self.repeated_steps().len() == self.plan.steps.len() {
             // One that ended says more than the lateness of those that wait for it.
-            failures.extend(self.ended(since));
+            failures.extend(self.ended(open_since));
             let late = of(WaitReason::ProgressDeadlineExceeded)
                 .filter(|wait| self.late_at(wait, since).is_none_or(|at| self.has_failed_again(at)));
             failures.extend(late.map(|wait| self.commit_failure(wait)));
@@ -122,8 +123,28 @@ impl Round<'_> {
                     | WaitReason::Readiness
                     | WaitReason::ProgressDeadlineExceeded
             );
-            is_part_of_it && failed.iter().any(|name| wait.concerns(name))
+            let is_of_it = is_part_of_it && failed.iter().any(|name| wait.concerns(name));
+            is_of_it || (wait.on.as_ref().is_some_and(|on| failed.contains(on)) && self.is_needless(wait))
         })
+    }
+
+    /// Whether a workload waits for its wave without need: all of it is there as Git says.
+    fn is_needless(&self, wait: &Wait) -> bool {
+        let waiting = self.stack.subjects().find(|subject| wait.concerns(subject.name));
+        let Some(Subject { name, workload }) = waiting.filter(|_| wait.is(WaitReason::SyncWave)) else {
+            return false;
+        };
+        let instances = self.observed.by_workload();
+        let members = instances.get(name).map_or(&[][..], Vec::as_slice);
+        let spec = self.hashes.specs.get(name);
+        let is_there = |instance: &Instance| {
+            spec.is_some_and(|spec| self.record.is_current(instance, spec))
+                && (instance.is_available(workload.min_ready, self.now)
+                    || is_completed(self.record, self.observed, workload, instance))
+        };
+        workload.job_or_template().is_none()
+            && members.len() == workload.replicas as usize
+            && members.iter().all(|instance| is_there(instance))
     }
 
     /// The Jobs, and the workloads with the desired specification, that failed for good before `since` and lack nothing else.
@@ -246,7 +267,8 @@ impl Round<'_> {
     /// Why something that failed before `since` keeps the commit from being applied: a workload of it waits for that.
     fn failed_dependency(&self, since: Timestamp) -> Option<CommitFailure> {
         let failed = self.failed_before(since);
-        let awaited = self.plan.waits.iter().filter_map(|wait| wait.on.as_ref());
+        let needed = self.plan.waits.iter().filter(|wait| !self.is_needless(wait));
+        let awaited = needed.filter_map(|wait| wait.on.as_ref());
         awaited.filter(|on| failed.contains(*on)).find_map(|on| {
             let is_it = |wait: &&Wait| {
                 matches!(wait.reason, WaitReason::Failed | WaitReason::JobFailed) && wait.concerns(on)

@@ -462,7 +462,7 @@ fn earlier_failure_counts_only_for_its_dependants() {
         stage.tick(Duration::from_secs(10));
     }
     let since = stage.now;
-    let judge = |stage: &mut Stage| {
+    let judge = |stage: &mut Stage, open_since: Timestamp| {
         let plan = (0..6).fold(stage.round(), |_, _| {
             stage.tick(Duration::from_secs(10));
             stage.round()
@@ -470,12 +470,65 @@ fn earlier_failure_counts_only_for_its_dependants() {
         let Stage { stack, policy, record, now, world, .. } = &*stage;
         let (hashes, observed) = (&StackHashes::of(stack), &world.observed);
         let round = Round { stack, hashes, policy, observed, record, plan: &plan, now: *now };
-        let failure = round.rollout_failure(since).map(|failure| failure.reason);
-        (round.is_applied(since), failure, round.lost_health(since).is_some())
+        let failure = round.rollout_failure(since, open_since).map(|failure| failure.reason);
+        (round.is_applied(open_since), failure, round.lost_health(since).is_some())
     };
-    let (is_applied, failure, _) = judge(&mut stage);
+    let (is_applied, failure, _) = judge(&mut stage, since);
     assert!(!is_applied);
     assert!(failure.as_ref().is_some_and(|why| why.starts_with("migrate.1 failed")), "{failure:?}");
     stage.stack.workloads.get_mut(&"web".into()).unwrap().after.clear();
-    assert_eq!(judge(&mut stage), (true, None, false));
+    assert_eq!(judge(&mut stage, since), (true, None, false));
+    // It failed in a commit that this one has overtaken before it was judged.
+    let (is_applied, failure, _) = judge(&mut stage, NOON);
+    assert!(!is_applied);
+    assert!(failure.as_ref().is_some_and(|why| why.starts_with("migrate.1 failed")), "{failure:?}");
+}
+
+/// Each run is started again, for ever, and none of them is progress.
+#[test]
+fn awaited_migration_that_keeps_failing_fails_the_commit() {
+    let mut stage = migrated();
+    stage.stack = with_migration("2", "web:1");
+    let migrate = stage.stack.workloads.get_mut(&"migrate".into()).unwrap();
+    migrate.container.restart = RestartPolicy::OnFailure { max_retries: None };
+    let failed_after = (0..60).position(|_| {
+        for _ in 0..3 {
+            stage.round();
+            stage.tick(Duration::from_secs(10));
+        }
+        stage.crashing.insert("migrate:2".to_owned());
+        stage.tick(Duration::from_secs(1));
+        stage.crashing.clear();
+        let plan = stage.round();
+        stage.failure(&plan).is_some()
+    });
+    assert!(failed_after.is_some_and(|tries| tries >= 15), "{failed_after:?}");
+}
+
+/// A Job of the first wave failed before, and the services of the second are all there.
+#[test]
+fn earlier_failure_does_not_count_for_a_wave_that_is_there() {
+    let mut first = workload("setup:1", 1);
+    (first.strategy, first.completion) = (Strategy::Recreate, Completion::OnSuccess);
+    first.container.restart = RestartPolicy::No;
+    let of_wave = |tag: &str| Workload { wave: 1, ..workload(tag, 1) };
+    let mut stage = Stage::new(stack([("setup", first.clone()), ("web", workload("web:1", 1))]));
+    stage.crashing.insert("setup:1".to_owned());
+    for _ in 0..6 {
+        stage.round();
+        stage.tick(Duration::from_secs(10));
+    }
+    let since = stage.now;
+    stage.stack = stack([("setup", first), ("web", of_wave("web:1")), ("cache", workload("cache:1", 1))]);
+    for _ in 0..6 {
+        stage.round();
+        stage.tick(Duration::from_secs(10));
+    }
+    let plan = stage.round();
+    let Stage { stack, policy, record, now, world, .. } = &stage;
+    let (hashes, observed) = (&StackHashes::of(stack), &world.observed);
+    let round = Round { stack, hashes, policy, observed, record, plan: &plan, now: *now };
+    assert!(plan.waits.iter().any(|wait| wait.is(WaitReason::SyncWave)), "{plan}");
+    assert_eq!(round.rollout_failure(since, since), None, "{plan}");
+    assert!(round.is_applied(since), "{plan}");
 }

@@ -176,7 +176,7 @@ impl Stage {
         let Self { stack, policy, record, now, .. } = self;
         let (hashes, observed) = (&StackHashes::of(stack), &self.world.observed);
         let round = Round { stack, hashes, policy, observed, record, plan, now: *now };
-        round.rollout_failure(NOON).map(|failure| failure.reason)
+        round.rollout_failure(NOON, NOON).map(|failure| failure.reason)
     }
 
     /// The effect of a step on files, and the containers that read them then.

@@ -60,7 +60,7 @@ impl Collector<'_> {
         Mask::add_findable(&mut self.found.texts, text);
         if text.contains("$(") {
             text.split("$(").for_each(|part| {
-                Mask::add_findable(&mut self.found.texts, part.split_once(')').map_or(part, |(_, it)| it))
+                Mask::add_findable(&mut self.found.texts, part.split_once(')').map_or(part, |(_, it)| it));
             });
         }
     }

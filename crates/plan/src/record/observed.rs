@@ -463,8 +463,10 @@ fn measure(
     let is_awaited_work = workload.completion == Completion::OnSuccess
         && workload.job_or_template().is_none()
         && standing::is_awaited(target.stack, name);
-    let available = count(&|it| {
-        !is_awaited_work && record.is_current(it, &spec) && it.is_available(workload.min_ready, now)
+    let available = count(&|instance| {
+        !is_awaited_work
+            && record.is_current(instance, &spec)
+            && instance.is_available(workload.min_ready, now)
     });
     let before = record.progress.get(name).filter(|it| it.spec == spec);
     let is_further = before.is_none_or(|it| updated > it.updated || old < it.old || available > it.available);

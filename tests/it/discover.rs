@@ -559,16 +559,18 @@ fn env_file_names_the_files_of_a_folder_without_others() {
     assert_eq!((found.apps.len(), findings(&found)), (1, Vec::new()));
 }
 
+fn write_below(root: &std::path::Path, path: &str, text: &str) {
+    let path = root.join(path);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
 /// Applications behind links, as the folder of a host has them.
 #[test]
 fn manifest_that_is_a_broken_link_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
-    let write = |path: &str, text: &str| {
-        let path = root.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    };
+    let write = |path: &str, text: &str| write_below(root, path, text);
     let link = |target: &str, path: &str| std::os::unix::fs::symlink(target, root.join(path)).unwrap();
     let found = || {
         let files = driftless_git::Directory::open(root).unwrap();
@@ -631,11 +633,7 @@ fn manifest_that_is_a_broken_link_is_an_error() {
 fn broken_link_without_a_manifest_is_no_application() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
-    let write = |path: &str, text: &str| {
-        let path = root.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    };
+    let write = |path: &str, text: &str| write_below(root, path, text);
     let link = |target: &str, path: &str| std::os::unix::fs::symlink(target, root.join(path)).unwrap();
     write("hosts/nas/apps/esphome/compose.yaml", COMPOSE);
     write("hosts/nas/esphome/README.md", "Devices\n");

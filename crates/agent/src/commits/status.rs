@@ -419,7 +419,7 @@ fn state_of(name: &str) -> State {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::{
         io::{BufRead, BufReader, Read, Write},
         net::TcpListener,
@@ -435,7 +435,7 @@ mod tests {
         CommitInfo { id: CommitId::from_stored(id.repeat(40)), ..CommitInfo::default() }
     }
 
-    fn revision(id: &str, outcome: Outcome) -> Revision {
+    pub(crate) fn revision(id: &str, outcome: Outcome) -> Revision {
         Revision {
             app: "shop".into(),
             number: 4,

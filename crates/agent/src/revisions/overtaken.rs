@@ -17,29 +17,11 @@ pub(crate) fn is_unreached(revision: &Revision, outcome: &Outcome) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use driftless_model::{Cause, CommitInfo, StackHash};
-
     use super::*;
+    use crate::commits::status::tests;
 
     fn revision(number: u64, outcome: Outcome, was_reached: bool) -> Revision {
-        Revision {
-            app: "shop".into(),
-            number,
-            commit: CommitInfo::default(),
-            reference: "main".to_owned(),
-            started: Timestamp(number),
-            finished: None,
-            cause: Cause::Commit,
-            outcome,
-            stack: StackHash(String::new()),
-            changes: Vec::new(),
-            images: BTreeMap::new(),
-            rollback_of: None,
-            actor: None,
-            was_reached,
-        }
+        Revision { number, started: Timestamp(number), was_reached, ..tests::revision("a", outcome) }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use driftless_files::{AppSpec, HostFile, MemoryFiles, WithHostFiles};
 use driftless_kubernetes::render;
-use driftless_model::{Finding, Mask, StackHash};
+use driftless_model::{Finding, Mask, Stack, StackHash};
 
 const DEPLOYMENT: &str = "
 apiVersion: apps/v1
@@ -55,18 +55,23 @@ fn errors_of_syntax_show_no_line_of_a_secret() {
     assert_eq!(found[0].excerpt.as_deref(), Some("note: one: text"));
 }
 
-#[test]
-fn texts_of_an_encrypted_manifest_are_masked() {
-    let container = "{name: web, image: 'web:1', env: [{name: RELAY, value: bot hunter2xyz}], args: [serve, 'pw:$(RELAY):geheim99']}";
-    let text = DEPLOYMENT.replace("{name: web, image: web:1}", container);
+/// The stack of one manifest, which is encrypted in the repository or not.
+fn stack_of(text: &str, is_secret: bool) -> Stack {
     let host = [HostFile {
         path: "web.yaml".to_owned(),
         source: "web.yaml".to_owned(),
         content: Ok(text.as_bytes().into()),
-        is_secret: true,
+        is_secret,
     }];
     let app = AppSpec::kubernetes("shop", &["web.yaml"]);
-    let found = render(&WithHostFiles::new(&MemoryFiles::default(), &host), &app).stack.unwrap();
+    render(&WithHostFiles::new(&MemoryFiles::default(), &host), &app).stack.unwrap()
+}
+
+#[test]
+fn texts_of_an_encrypted_manifest_are_masked() {
+    let container = "{name: web, image: 'web:1', env: [{name: RELAY, value: bot hunter2xyz}], args: [serve, 'pw:$(RELAY):geheim99']}";
+    let text = DEPLOYMENT.replace("{name: web, image: web:1}", container);
+    let found = stack_of(&text, true);
     let mask = Mask::new([1; 32]).with_stacks([&found]);
     let container = &found.workloads[&"web".into()].container;
     assert_eq!(mask.value("RELAY", "bot hunter2xyz"), mask.hide("bot hunter2xyz"));
@@ -74,7 +79,7 @@ fn texts_of_an_encrypted_manifest_are_masked() {
     assert_eq!(arguments[0], mask.hide("serve"));
     assert!(!arguments[1].contains("hunter2") && !arguments[1].contains("geheim"), "{arguments:?}");
     assert_eq!(mask.message("web cannot serve"), "web cannot serve");
-    let plain = render(&MemoryFiles::new([("web.yaml", text.as_str())]), &app).stack.unwrap();
+    let plain = stack_of(&text, false);
     assert_eq!(StackHash::of(&found), StackHash::of(&plain));
     assert_ne!(found.encrypted, plain.encrypted);
 }
@@ -87,14 +92,7 @@ fn labels_of_an_encrypted_manifest_can_be_selected() {
             "{labels: {app: web, tier: frontend}, annotations: {note: open-sesame}}",
         )
         .replace("image: web:1}", "image: 'web:1', args: [frontend]}");
-    let host = [HostFile {
-        path: "web.yaml".to_owned(),
-        source: "web.yaml".to_owned(),
-        content: Ok(text.as_bytes().into()),
-        is_secret: true,
-    }];
-    let app = AppSpec::kubernetes("shop", &["web.yaml"]);
-    let found = render(&WithHostFiles::new(&MemoryFiles::default(), &host), &app).stack.unwrap();
+    let found = stack_of(&text, true);
     let mask = Mask::new([1; 32]).with_stacks([&found]);
     let shown = mask.labels(&found.workloads[&"web".into()].container.labels, found.format);
     assert_eq!((&*shown["app"], &*shown["tier"]), ("web", "frontend"));

@@ -142,6 +142,25 @@ fn held_service_leaves_its_data_to_a_successor_that_exists() {
     assert!(plans.iter().any(is_said), "{}", plans.last().unwrap());
 }
 
+/// Gives the data of `db` to another application, which starts its own service when the engine has restarted.
+fn stays_down_unless_shared(stage: &mut Stage, is_shared: bool) {
+    let (own, other) = (stage.stack.clone(), of_app("two", shop([("db", database("db:16"))])));
+    stage.set_managed(&[], &[&own, &other]);
+    if is_shared {
+        let services = Some(SharingServices { own: "db".into(), other: "db".into() });
+        let source = HostSource::Volume("shop_data".to_owned());
+        stage.record.shared_places.insert(SharedPlace { source, with: "two".into(), services });
+    }
+    rounds(stage);
+    assert_eq!(running(stage), ["shop-db-1", "shop-web-1"]);
+    restart_engine(stage);
+    let plans = rounds(stage);
+    let expected = if is_shared { vec!["shop-db-1", "shop-web-1"] } else { vec!["shop-web-1"] };
+    let last = plans.last().unwrap();
+    assert_eq!(running(stage), expected, "{last}");
+    assert_ne!(last.to_string().contains(GIVEN_AWAY), is_shared, "{last}");
+}
+
 #[test]
 fn data_of_another_application_are_not_taken_back() {
     for is_shared in [false, true] {
@@ -149,22 +168,7 @@ fn data_of_another_application_are_not_taken_back() {
         settle(&mut stage);
         stage.stack = shop([("web", workload("web:2", 1))]);
         stage.world.registry = Some(["db:16", "web:1"].map(str::to_owned).into());
-        let (own, other) = (stage.stack.clone(), of_app("two", shop([("db", database("db:16"))])));
-        stage.set_managed(&[], &[&own, &other]);
-        if is_shared {
-            let services = Some(SharingServices { own: "db".into(), other: "db".into() });
-            let source = HostSource::Volume("shop_data".to_owned());
-            stage.record.shared_places.insert(SharedPlace { source, with: "two".into(), services });
-        }
-        rounds(&mut stage);
-        assert_eq!(running(&stage), ["shop-db-1", "shop-web-1"]);
-        // The other application starts its own one in the same moment.
-        restart_engine(&mut stage);
-        let plans = rounds(&mut stage);
-        let expected = if is_shared { vec!["shop-db-1", "shop-web-1"] } else { vec!["shop-web-1"] };
-        let last = plans.last().unwrap();
-        assert_eq!(running(&stage), expected, "{last}");
-        assert_ne!(last.to_string().contains(GIVEN_AWAY), is_shared, "{last}");
+        stays_down_unless_shared(&mut stage, is_shared);
     }
 }
 
@@ -176,21 +180,7 @@ fn older_version_leaves_its_data_to_another_application() {
         settle(&mut stage);
         stage.stack = shop([("db", workload("proxy:1", 1)), ("web", workload("web:2", 1))]);
         stage.world.registry = Some(["db:16", "proxy:1", "web:1"].map(str::to_owned).into());
-        let (own, other) = (stage.stack.clone(), of_app("two", shop([("db", database("db:16"))])));
-        stage.set_managed(&[], &[&own, &other]);
-        if is_shared {
-            let services = Some(SharingServices { own: "db".into(), other: "db".into() });
-            let source = HostSource::Volume("shop_data".to_owned());
-            stage.record.shared_places.insert(SharedPlace { source, with: "two".into(), services });
-        }
-        rounds(&mut stage);
-        assert_eq!(running(&stage), ["shop-db-1", "shop-web-1"]);
-        restart_engine(&mut stage);
-        let plans = rounds(&mut stage);
-        let expected = if is_shared { vec!["shop-db-1", "shop-web-1"] } else { vec!["shop-web-1"] };
-        let last = plans.last().unwrap();
-        assert_eq!(running(&stage), expected, "{last}");
-        assert_ne!(last.to_string().contains(GIVEN_AWAY), is_shared, "{last}");
+        stays_down_unless_shared(&mut stage, is_shared);
         // The commit goes on when the image is there.
         stage.world.registry = None;
         stage.record.pulls.clear();

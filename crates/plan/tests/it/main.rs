@@ -5,10 +5,12 @@
 
 // Adopting what Docker Compose started.
 mod adoption;
-// Jobs: begun, tried again, done, and not done again.
+// Jobs: begun, tried again, and done.
 mod batch;
 // Canaries: their share and their limits, with faults and scaling.
 mod canaries;
+// Jobs that have completed, and are not run again.
+mod completed_jobs;
 // From any state of a host, with a cut at any step: the target is reached without harm.
 mod convergence;
 // CronJobs, over days that take milliseconds.

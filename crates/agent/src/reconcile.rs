@@ -523,7 +523,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let round = target.judged(observed, self.record.get(), plan, self.now());
         let current = self.revisions.current().filter(|current| current.stack == target.hash);
         let is_applied =
-            current.map_or(plan.is_applied(), |current| round.is_applied(self.revisions.open_since(current)));
+            current.map_or(plan.is_applied(), |current| round.is_applied(self.revisions.span(current)));
         if is_applied && !awaits_hooks {
             self.reach_with_failures(target, observed, plan);
             return false;

@@ -127,7 +127,7 @@ pub use status::{
         Drain, ProxyEndpoints, drains, has_proxies, proxy_endpoints, stopped_at_once, stops_of,
         undecided_stops,
     },
-    failure::{CommitFailure, Round, has_ended_for_good, has_failed},
+    failure::{CommitFailure, CommitSpan, Round, has_ended_for_good, has_failed},
     pod_spec::pod_spec,
 };
 pub use steps::{Plan, Step};

@@ -2,24 +2,22 @@
 
 use driftless_model::{
     AdmissionPolicy, Cause, EventKind, FailedCommit, Mask, OnFailure, Outcome, Revision, Stack, StackHash,
-    Timestamp, is_same_version,
+    is_same_version,
 };
-use driftless_plan::{Round, resolved_digests};
+use driftless_plan::{CommitSpan, Round, resolved_digests};
 
 use crate::context::AppContext;
 
-/// The failure of a revision, if it has failed. The reason is masked. `open_since`: when the first of the revisions began that it has
-/// overtaken, or itself.
+/// The failure of a revision, if it has failed. The reason is masked. `span`: its own time, with the revisions that it has overtaken.
 pub(crate) fn failed_now(
     revision: &Revision,
-    open_since: Timestamp,
+    span: CommitSpan,
     round: &Round<'_>,
     mask: &Mask,
 ) -> Option<FailedCommit> {
     let (failure, was_reached) = match &revision.outcome {
         Outcome::InProgress | Outcome::Failed { .. } => {
-            let failure =
-                round.rollout_failure(revision.started, open_since).or_else(|| round.canary_failure());
+            let failure = round.rollout_failure(span).or_else(|| round.canary_failure());
             (failure?, false)
         }
         Outcome::Succeeded => {
@@ -28,7 +26,7 @@ pub(crate) fn failed_now(
                 revision.finished.is_some_and(|finished| finished.is_recent(monitor, round.now));
             let lost = || round.lost_health(revision.started).filter(|_| is_monitored);
             // A Job may take long, and the revision does not wait for it.
-            (round.failed_job(revision.started).or_else(lost)?, true)
+            (round.failed_job(CommitSpan::of(revision.started)).or_else(lost)?, true)
         }
         Outcome::Superseded => return None,
     };

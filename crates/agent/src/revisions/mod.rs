@@ -16,7 +16,7 @@ use driftless_model::{
     Observed, OnFailure, Outcome, Pin, PinStatus, Policy, REVISION_ELSEWHERE, Record, Revision, Stack,
     StackHash, Timestamp,
 };
-use driftless_plan::{Round, differ_in_images_only, is_in_force, may_be_deleted, without_runs};
+use driftless_plan::{CommitSpan, Round, differ_in_images_only, is_in_force, may_be_deleted, without_runs};
 use driftless_store as store;
 use driftless_store::NewRevision;
 
@@ -121,9 +121,10 @@ impl Revisions {
         (self.current, self.open_since, self.last_target) = (None, None, None);
     }
 
-    /// The time since which changes of the newest revision are rolled out, with those of revisions that it has overtaken.
-    pub(crate) fn open_since(&self, current: &Revision) -> Timestamp {
-        self.open_since.map_or(current.started, |at| at.min(current.started))
+    /// The time of the newest revision, with the revisions that it has overtaken.
+    pub(crate) fn span(&self, current: &Revision) -> CommitSpan {
+        let started = current.started;
+        CommitSpan { started, open_since: self.open_since.map_or(started, |at| at.min(started)) }
     }
 
     /// The newest revision, in progress or ended.
@@ -515,7 +516,7 @@ impl Revisions {
                 let object = format!("revision {}", revision.number);
                 context.event(EventKind::Normal, "SyncStarted", &object, &message);
                 let is_open = |before: &&Revision| is_unreached(before, &Outcome::InProgress);
-                let open = self.current.as_ref().filter(is_open).map(|before| self.open_since(before));
+                let open = self.current.as_ref().filter(is_open).map(|before| self.span(before).open_since);
                 self.open_since = Some(open.unwrap_or(revision.started));
                 self.current = Some(revision);
             }
@@ -638,7 +639,7 @@ impl Revisions {
         }
         let known = record.get().failed.clone().filter(|failed| failed.stack == target.hash);
         let is_known = known.is_some();
-        let found = || failed_now(current, self.open_since(current), round, mask);
+        let found = || failed_now(current, self.span(current), round, mask);
         let Some(failed) = known.or_else(found) else { return false };
         let on_failure = failed.on_failure(target.policy.on_failure);
         // An older revision that fails too is kept.

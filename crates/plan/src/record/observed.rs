@@ -463,11 +463,11 @@ fn measure(
     let is_awaited_work = workload.completion == Completion::OnSuccess
         && workload.job_or_template().is_none()
         && standing::is_awaited(target.stack, name);
-    let available = count(&|instance| {
-        !is_awaited_work
-            && record.is_current(instance, &spec)
-            && instance.is_available(workload.min_ready, now)
-    });
+    let is_good = |instance: &Instance| match instance.state {
+        State::Exited { code: 0, .. } if is_awaited_work => record.completed.contains(&instance.id),
+        _ => !is_awaited_work && instance.is_available(workload.min_ready, now),
+    };
+    let available = count(&|instance| record.is_current(instance, &spec) && is_good(instance));
     let before = record.progress.get(name).filter(|it| it.spec == spec);
     let is_further = before.is_none_or(|it| updated > it.updated || old < it.old || available > it.available);
     // A complete rollout makes no progress. The clock starts when it is incomplete again.
@@ -483,6 +483,18 @@ fn measure(
     let is_standing =
         !is_further && !is_paused && !awaits_image && !is_excused && (!was_complete || is_complete);
     let at = before.filter(|_| is_standing).map_or(now, |it| it.at);
+    // A run that was cut off, by no fault of its own, has all its time again. A Swarm has another task for each try.
+    let begins_again = |instance: &&&Instance| {
+        is_awaited_work
+            && target.policy.engine != EngineKind::Swarm
+            && record.is_current(instance, &spec)
+            && !record.ends.contains_key(&instance.id)
+    };
+    let runs = instances.iter().filter(begins_again).filter_map(|instance| match instance.state {
+        State::Running { since, .. } => Some(since.min(now)),
+        _ => None,
+    });
+    let at = runs.max().map_or(at, |began| at.max(began));
     record.progress.insert(name.clone(), Progress { spec, updated, old, available, at, excused: false });
 }
 

@@ -3,8 +3,8 @@
 use std::{cmp::Reverse, collections::BTreeSet};
 
 use driftless_model::{
-    FailureAction, Instance, Observed, OnFailure, Policy, Record, Stack, StackHashes, State, Subject,
-    Timestamp, Workload, WorkloadName,
+    FailureAction, Instance, JobRecord, Observed, OnFailure, Policy, Record, Stack, StackHashes, State,
+    Subject, Timestamp, Workload, WorkloadName,
 };
 
 use crate::{
@@ -34,6 +34,27 @@ pub struct Round<'a> {
     pub now: Timestamp,
 }
 
+/// The time of a commit, in which what ends is its own.
+#[derive(Clone, Copy, Debug)]
+pub struct CommitSpan {
+    pub started: Timestamp,
+    /// When the first of the commits began that it has overtaken before they were reached, or it itself. Their changes are part of it.
+    pub open_since: Timestamp,
+}
+
+impl CommitSpan {
+    /// Of a commit that has overtaken none.
+    pub fn of(started: Timestamp) -> Self {
+        Self { started, open_since: started }
+    }
+
+    /// Whether an end is one of the commit. Of what was there before, and the overtaken commits left as it was, only the end after its
+    /// own start is.
+    fn has(self, end: Timestamp, made: Timestamp) -> bool {
+        end >= self.started || (end >= self.open_since && made >= self.open_since)
+    }
+}
+
 /// A failure of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommitFailure {
@@ -50,18 +71,17 @@ impl CommitFailure {
 }
 
 impl Round<'_> {
-    /// Why a rollout that began at `since` has failed. `None`: it gets on, or waits for something that is no fault of the
-    /// commit, such as an image that cannot be pulled. Of several failures, the one with the strictest consequence. The changes of
-    /// commits that it has overtaken before they were reached are part of it, so an end counts since the first of them: `open_since`.
-    pub fn rollout_failure(&self, since: Timestamp, open_since: Timestamp) -> Option<CommitFailure> {
+    /// Why the rollout of a commit has failed. `None`: it gets on, or waits for something that is no fault of the commit, such as an
+    /// image that cannot be pulled. Of several failures, the one with the strictest consequence.
+    pub fn rollout_failure(&self, span: CommitSpan) -> Option<CommitFailure> {
         let of = |reason: WaitReason| self.plan.waits.iter().filter(move |wait| wait.is(reason));
         let mut failures: Vec<CommitFailure> =
             of(WaitReason::UpdateFailed).map(|wait| self.commit_failure(wait)).collect();
         if self.repeated_steps().len() == self.plan.steps.len() {
             // One that ended says more than the lateness of those that wait for it.
-            failures.extend(self.ended(open_since));
+            failures.extend(self.ended(span));
             let late = of(WaitReason::ProgressDeadlineExceeded)
-                .filter(|wait| self.late_at(wait, since).is_none_or(|at| self.has_failed_again(at)));
+                .filter(|wait| self.late_at(wait, span.started).is_none_or(|at| self.has_failed_again(at)));
             failures.extend(late.map(|wait| self.commit_failure(wait)));
         }
         let general = self.policy.on_failure;
@@ -111,10 +131,10 @@ impl Round<'_> {
         late.filter_map(|wait| self.late_at(wait, since)).filter(|at| *at > self.now).min()
     }
 
-    /// Whether everything of a commit that began at `since` is applied, apart from what had failed for good before and what it left as
-    /// it was: that is no fault of the commit, and never ends by itself.
-    pub fn is_applied(&self, since: Timestamp) -> bool {
-        let failed = self.failed_before(since);
+    /// Whether everything of a commit is applied, apart from what had failed for good before and what it left as it was: that is no fault
+    /// of the commit, and never ends by itself.
+    pub fn is_applied(&self, span: CommitSpan) -> bool {
+        let failed = self.failed_before(span);
         self.plan.is_applied_without(|wait| {
             let is_part_of_it = matches!(
                 wait.reason,
@@ -147,11 +167,11 @@ impl Round<'_> {
             && members.iter().all(|instance| is_there(instance))
     }
 
-    /// The Jobs, and the workloads with the desired specification, that failed for good before `since` and lack nothing else.
-    fn failed_before(&self, since: Timestamp) -> BTreeSet<&WorkloadName> {
+    /// The Jobs, and the workloads with the desired specification, that failed for good before a commit and lack nothing else.
+    fn failed_before(&self, span: CommitSpan) -> BTreeSet<&WorkloadName> {
         let instances = self.observed.by_workload();
         let has_failed = |instance: &Instance| {
-            matches!(instance.state, State::Exited { finished, .. } if finished < since)
+            matches!(instance.state, State::Exited { finished, .. } if !span.has(finished, instance.created))
                 && has_ended_for_good(self.record, self.observed, self.stack, instance)
         };
         let lacks_nothing_else = |subject: &Subject<'_>| {
@@ -173,7 +193,7 @@ impl Round<'_> {
         let has_ended = |(_, parts): &(&WorkloadName, Vec<JobPart<'_>>)| {
             let is_hook = parts.iter().any(|part| part.job.hook.is_some());
             let known = jobs::record_of(self.record, parts).filter(|job| !is_hook && job.has_failed());
-            known.and_then(|job| job.ended.as_ref()).is_some_and(|end| end.at < since)
+            known.and_then(job_end).is_some_and(|(end, began)| !span.has(end, began))
         };
         let workloads = self.stack.subjects().filter(lacks_nothing_else).map(|subject| subject.name);
         let failed_jobs = jobs::all(self.stack).into_iter().filter(has_ended).map(|(of, _)| of);
@@ -181,9 +201,9 @@ impl Round<'_> {
     }
 
     /// A Job or container that failed and will not be tried again. The others get the time to come up, unless they wait for it.
-    fn ended(&self, since: Timestamp) -> Option<CommitFailure> {
-        let ended = self.failed_job(since).or_else(|| self.failed_container(since));
-        let ended = ended.or_else(|| self.failed_dependency(since))?;
+    fn ended(&self, span: CommitSpan) -> Option<CommitFailure> {
+        let ended = self.failed_job(span).or_else(|| self.failed_container(span));
+        let ended = ended.or_else(|| self.failed_dependency(span))?;
         let stuck = self.plan.stuck();
         let is_starting = self.plan.waits.iter().any(|wait| match (&wait.object, wait.reason) {
             (
@@ -234,12 +254,11 @@ impl Round<'_> {
         })
     }
 
-    /// Why a Job of the manifests failed at `since` or later. A Job that failed before is no fault of a commit that left
-    /// it as it was.
-    pub fn failed_job(&self, since: Timestamp) -> Option<CommitFailure> {
+    /// Why a Job of the manifests failed in a commit. A Job that failed before is no fault of a commit that left it as it was.
+    pub fn failed_job(&self, span: CommitSpan) -> Option<CommitFailure> {
         let failed = |of: &&WorkloadName| {
             let ended = self.record.jobs.get(*of).filter(|job| job.has_failed());
-            ended.and_then(|job| job.ended.as_ref()).is_some_and(|end| end.at >= since)
+            ended.and_then(job_end).is_some_and(|(end, began)| span.has(end, began))
         };
         let decides = |parts: &[JobPart<'_>]| {
             let hook = parts.first().and_then(|part| part.job.hook.as_ref());
@@ -252,9 +271,9 @@ impl Round<'_> {
         })
     }
 
-    fn failed_container(&self, since: Timestamp) -> Option<CommitFailure> {
+    fn failed_container(&self, span: CommitSpan) -> Option<CommitFailure> {
         let failed = |instance: &&Instance| {
-            matches!(instance.state, State::Exited { finished, .. } if finished >= since)
+            matches!(instance.state, State::Exited { finished, .. } if span.has(finished, instance.created))
                 && has_ended_for_good(self.record, self.observed, self.stack, instance)
         };
         self.observed.instances.values().filter(failed).find_map(|instance| {
@@ -264,9 +283,9 @@ impl Round<'_> {
         })
     }
 
-    /// Why something that failed before `since` keeps the commit from being applied: a workload of it waits for that.
-    fn failed_dependency(&self, since: Timestamp) -> Option<CommitFailure> {
-        let failed = self.failed_before(since);
+    /// Why something that failed before a commit keeps it from being applied: a workload of it waits for that.
+    fn failed_dependency(&self, span: CommitSpan) -> Option<CommitFailure> {
+        let failed = self.failed_before(span);
         let needed = self.plan.waits.iter().filter(|wait| !self.is_needless(wait));
         let awaited = needed.filter_map(|wait| wait.on.as_ref());
         awaited.filter(|on| failed.contains(*on)).find_map(|on| {
@@ -294,7 +313,7 @@ impl Round<'_> {
     /// manifest does not tolerate it. Differences that a user made are no reason, nor is what failed for good before the commit began
     /// at `since`.
     pub fn lost_health(&self, since: Timestamp) -> Option<CommitFailure> {
-        let failed = self.failed_before(since);
+        let failed = self.failed_before(CommitSpan::of(since));
         self.lost_health_of(&|name: &WorkloadName| !failed.contains(name), false)
     }
 
@@ -358,4 +377,9 @@ pub fn has_failed(
 fn running_workload<'a>(stack: &'a Stack, instance: &Instance) -> Option<&'a Workload> {
     let workload = stack.workloads.get(&instance.instance.workload);
     workload.filter(|workload| workload.job_or_template().is_none())
+}
+
+/// When a Job ended and when it began.
+fn job_end(job: &JobRecord) -> Option<(Timestamp, Timestamp)> {
+    job.ended.as_ref().map(|end| (end.at, job.started.unwrap_or(end.at)))
 }

@@ -7,7 +7,7 @@ use driftless_model::{
     PortRange, Probe, ProbeAction, Protocol, Readiness, RestartPolicy, Stack, StackHashes, State, Strategy,
     Timestamp, Workload,
 };
-use driftless_plan::{Action, Cause, ContainerRef, Plan, Round, Step, WaitReason};
+use driftless_plan::{Action, Cause, CommitSpan, ContainerRef, Plan, Round, Step, WaitReason};
 
 use crate::{
     held_orphans::restart_engine,
@@ -462,7 +462,7 @@ fn earlier_failure_counts_only_for_its_dependants() {
         stage.tick(Duration::from_secs(10));
     }
     let since = stage.now;
-    let judge = |stage: &mut Stage, open_since: Timestamp| {
+    let judge = |stage: &mut Stage, span: CommitSpan| {
         let plan = (0..6).fold(stage.round(), |_, _| {
             stage.tick(Duration::from_secs(10));
             stage.round()
@@ -470,18 +470,41 @@ fn earlier_failure_counts_only_for_its_dependants() {
         let Stage { stack, policy, record, now, world, .. } = &*stage;
         let (hashes, observed) = (&StackHashes::of(stack), &world.observed);
         let round = Round { stack, hashes, policy, observed, record, plan: &plan, now: *now };
-        let failure = round.rollout_failure(since, open_since).map(|failure| failure.reason);
-        (round.is_applied(open_since), failure, round.lost_health(since).is_some())
+        let failure = round.rollout_failure(span).map(|failure| failure.reason);
+        (round.is_applied(span), failure, round.lost_health(since).is_some())
     };
-    let (is_applied, failure, _) = judge(&mut stage, since);
+    let (is_applied, failure, _) = judge(&mut stage, CommitSpan::of(since));
     assert!(!is_applied);
     assert!(failure.as_ref().is_some_and(|why| why.starts_with("migrate.1 failed")), "{failure:?}");
     stage.stack.workloads.get_mut(&"web".into()).unwrap().after.clear();
-    assert_eq!(judge(&mut stage, since), (true, None, false));
+    assert_eq!(judge(&mut stage, CommitSpan::of(since)), (true, None, false));
     // It failed in a commit that this one has overtaken before it was judged.
-    let (is_applied, failure, _) = judge(&mut stage, NOON);
+    let (is_applied, failure, _) = judge(&mut stage, CommitSpan { started: since, open_since: NOON });
     assert!(!is_applied);
     assert!(failure.as_ref().is_some_and(|why| why.starts_with("migrate.1 failed")), "{failure:?}");
+    // The overtaken commit began after the container was made, and left it as it was.
+    let overtaken = Timestamp(NOON.0 + 1);
+    assert_eq!(judge(&mut stage, CommitSpan { started: since, open_since: overtaken }), (true, None, false));
+}
+
+/// It mounts a file of the repository, whose change runs it again: in the same container, with the time of every rollout.
+#[test]
+fn migration_that_runs_again_has_all_its_time() {
+    let mut stage = migrated();
+    stage.tick(Duration::from_hours(24));
+    stage.round();
+    stage.finishing.clear();
+    let now = stage.now;
+    let container = stage.named("shop-migrate-1");
+    container.state = State::Running { since: now, health: Health::Healthy };
+    container.started = Some(now);
+    stage.stack.workloads.get_mut(&"web".into()).unwrap().min_ready = Duration::from_secs(1);
+    let late_after = (0..40).position(|_| {
+        let is_late = is_late(&stage.round());
+        stage.tick(Duration::from_mins(1));
+        is_late
+    });
+    assert!(late_after.is_some_and(|minutes| minutes >= 9), "{late_after:?}");
 }
 
 /// Each run is started again, for ever, and none of them is progress.
@@ -529,6 +552,6 @@ fn earlier_failure_does_not_count_for_a_wave_that_is_there() {
     let (hashes, observed) = (&StackHashes::of(stack), &world.observed);
     let round = Round { stack, hashes, policy, observed, record, plan: &plan, now: *now };
     assert!(plan.waits.iter().any(|wait| wait.is(WaitReason::SyncWave)), "{plan}");
-    assert_eq!(round.rollout_failure(since, since), None, "{plan}");
-    assert!(round.is_applied(since), "{plan}");
+    assert_eq!(round.rollout_failure(CommitSpan::of(since)), None, "{plan}");
+    assert!(round.is_applied(CommitSpan::of(since)), "{plan}");
 }

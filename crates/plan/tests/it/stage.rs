@@ -13,8 +13,8 @@ use driftless_model::{
     Replacement, Stack, StackHashes, State, Strategy, Timestamp, Workload, WorkloadName, is_proxy_image,
 };
 use driftless_plan::{
-    Action, Assessment, Plan, Round, StepOutcome, Target, World, assess, note_executed, note_observed,
-    note_planned, note_settled, plan, whole,
+    Action, Assessment, CommitSpan, Plan, Round, StepOutcome, Target, World, assess, note_executed,
+    note_observed, note_planned, note_settled, plan, whole,
 };
 
 /// 2026-01-01T12:00:00Z
@@ -176,7 +176,7 @@ impl Stage {
         let Self { stack, policy, record, now, .. } = self;
         let (hashes, observed) = (&StackHashes::of(stack), &self.world.observed);
         let round = Round { stack, hashes, policy, observed, record, plan, now: *now };
-        round.rollout_failure(NOON, NOON).map(|failure| failure.reason)
+        round.rollout_failure(CommitSpan::of(NOON)).map(|failure| failure.reason)
     }
 
     /// The effect of a step on files, and the containers that read them then.

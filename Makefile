@@ -103,10 +103,10 @@ differential: ## Compare every project of tests/e2e/projects with Docker Compose
 	scripts/test-compose.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
 	cargo test --locked --test e2e -- --ignored --nocapture differential::every_project
 
-# Needs root, and fetches podman. ONLY=a,b runs these manifests alone.
 corpus: ## Compare how the Compose files of the folder DRIFTLESS_COMPOSE_CORPUS are read with the reference
 	cargo test --locked -p driftless-compose corpus -- --ignored
 
+# Needs root, and fetches podman. ONLY=a,b runs these manifests alone.
 differential-podman: ## Compare every manifest of tests/e2e/manifests with podman, from inside the containers
 	scripts/ensure-docker.sh
 	scripts/test-tools.sh

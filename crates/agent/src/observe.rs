@@ -8,10 +8,10 @@ use std::{
 use driftless_docker as docker;
 use driftless_docker::{Docker, ObserveScope};
 use driftless_model::{
-    AppName, Container, ContainerId, ContentId, EngineKind, KnownReady, MountSource, Observed, Outcome,
-    Policy, Record, Removal, Stack, State, Timestamp, Workload, last_reached,
+    AppName, Container, ContainerId, ContentId, EngineKind, Health, KnownReady, Mask, MountSource, Observed,
+    Outcome, Policy, Readiness, Record, Removal, Stack, State, Timestamp, Workload, last_reached,
 };
-use driftless_plan::merge_adopted;
+use driftless_plan::{masked_output, merge_adopted};
 use driftless_store as store;
 
 use crate::{
@@ -22,6 +22,18 @@ use crate::{
     probe_targets::{add_readiness, is_current},
     revisions::{last_version::fallback, target::TargetRevision},
 };
+
+/// Adds what failing health checks printed, masked, to the reason why an instance is not ready.
+pub(crate) fn show_check_outputs(observed: &mut Observed, mask: &Mask) {
+    for instance in observed.instances.values_mut().chain(observed.parts.values_mut()) {
+        if let (State::Running { health: Health::Unhealthy, .. }, Readiness::NotReady { reason }) =
+            (&instance.state, &mut instance.readiness)
+            && !instance.check_output.is_empty()
+        {
+            *reason = format!("{reason}: {}", masked_output(&instance.check_output, mask));
+        }
+    }
+}
 
 /// Observes the containers of one application.
 pub(crate) struct Observer<D> {

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use driftless_model::{Attempt, EventKind, Observed, PlatformImage, Record, Timestamp, is_helper_image};
+use driftless_model::{
+    Attempt, EventKind, Mask, Observed, PlatformImage, Record, Timestamp, is_helper_image,
+};
 use driftless_plan::{Action, Cause, Plan, Step, StepOutcome, SwarmResult, sync_delay};
 
 use crate::{context::AppContext, execute::Executed, images::tasks::EndedTask};
@@ -24,6 +26,16 @@ pub(crate) fn gets_image(action: &Action) -> bool {
 pub(crate) fn held_objects(record: &Record, now: Timestamp) -> BTreeSet<String> {
     let held = record.failures.iter().filter(|(_, attempt)| attempt.next > now);
     held.map(|(object, _)| object.clone()).collect()
+}
+
+/// Adds to each step why it was not done. A step without a remark was done.
+pub(crate) fn with_outcomes(steps: Vec<String>, outcomes: &[StepOutcome], mask: &Mask) -> Vec<String> {
+    let one = |(index, step): (usize, String)| match outcomes.get(index) {
+        Some(StepOutcome::Done | StepOutcome::Created(_) | StepOutcome::Swarm(_)) => step,
+        Some(StepOutcome::Failed { error, .. }) => format!("{step}: failed: {}", mask.message(error)),
+        Some(StepOutcome::Skipped) | None => format!("{step}: not done"),
+    };
+    steps.into_iter().enumerate().map(one).collect()
 }
 
 /// Counts the failures of each object in the record. True if an object is held back from now on.

@@ -12,12 +12,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use driftless_docker as docker;
-use driftless_docker::{Docker, key_contents};
+use driftless_docker::Docker;
 use driftless_git::CommitSource;
 use driftless_metrics::RoundFailure;
 use driftless_model::{
-    Actor, AppName, Attempt, CompletedJobs, ContainerId, EngineKind, EventKind, Health, Mask, Observed,
-    ObservedSwarm, Outcome, PlatformImage, Readiness, Record, State, Timestamp, VerifiedImage, WorkloadName,
+    Actor, AppName, Attempt, CompletedJobs, ContainerId, EngineKind, EventKind, Mask, Observed,
+    ObservedSwarm, Outcome, PlatformImage, Record, Timestamp, VerifiedImage,
 };
 use driftless_plan as plan;
 use driftless_plan::{Action, Plan, StepOutcome, Target, WaitReason, sync_delay};
@@ -45,15 +45,17 @@ use crate::{
     log_span,
     masked_target::MaskedTarget,
     mounts::{MountedFiles, Mounts},
-    observe::Observer,
+    observe::{Observer, show_check_outputs},
     other_agents::{other_owner::OtherOwner, ownership::Own},
-    outcomes::{count_failures, gets_image, held_objects, log_step, report_images, report_step},
+    outcomes::{
+        count_failures, gets_image, held_objects, log_step, report_images, report_step, with_outcomes,
+    },
     probe::Prober,
     publish::Publisher,
     record::StoredRecord,
     repository::{RepositoryLink, RepositoryLinks},
     requests::{RequestHandler, adopt},
-    revisions::{Revisions, forget, last_version::fallback, target::TargetRevision},
+    revisions::{Revisions, last_version::fallback, stored::forget, target::TargetRevision},
     status::StatusInputs,
     swarm::{self, fetch::SwarmFetch, state::Agreement},
     ticket::{Ticket, Tickets},
@@ -445,8 +447,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     /// Forgets a removal if Git has the application again, and begins the hooks of a failed revision.
     fn begin_round(&mut self) {
         self.context.begin_round();
-        self.end_scales();
-        self.forget_other_keys();
+        self.record.end_scales(&self.context);
+        self.record.forget_other_keys();
         if !self.desired.may_be_removed() {
             self.record.get_mut().removal = None;
             self.record.get_mut().spared_volumes.clear();
@@ -465,40 +467,6 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             self.record.note_presence(&self.context, &self.desired);
         }
         hooks::begin_sync_fail(&self.context, &mut self.record, self.revisions.current());
-    }
-
-    /// Forgets what was verified with a key file that has another content by now.
-    fn forget_other_keys(&mut self) {
-        let verified = &self.record.get().verified_images;
-        if verified.is_empty() {
-            return;
-        }
-        let present = key_contents(verified.keys());
-        self.record.get_mut().verified_images.retain_keys(&present);
-    }
-
-    /// Ends the overrides of numbers of instances whose time has come. What follows is no drift.
-    fn end_scales(&mut self) {
-        let now = self.now();
-        let ended: Vec<WorkloadName> = self
-            .record
-            .get()
-            .scales
-            .iter()
-            .filter(|(_, scale)| scale.until <= now)
-            .map(|(name, _)| name.clone())
-            .collect();
-        if ended.is_empty() {
-            return;
-        }
-        let record = self.record.get_mut();
-        record.reopen(ended.iter().cloned());
-        record.scales.retain(|name, _| !ended.contains(name));
-        self.record.save(&self.context);
-        for name in &ended {
-            let message = "its time is over; the number of instances in Git counts again";
-            self.context.event(EventKind::Normal, "ScaleEnded", name.as_str(), message);
-        }
     }
 
     /// Ends the revision if nothing is left to do, or begins the revision of a new target, and its hooks. True: the target
@@ -868,28 +836,6 @@ impl Next {
             Self::Round => Self::Round,
             Self::BackOff(due) => Self::BackOff(due.min(latest)),
             Self::Sleep(due) => Self::Sleep(Timestamp::earliest(due, Some(latest))),
-        }
-    }
-}
-
-/// Adds to each step why it was not done. A step without a remark was done.
-fn with_outcomes(steps: Vec<String>, outcomes: &[StepOutcome], mask: &Mask) -> Vec<String> {
-    let one = |(index, step): (usize, String)| match outcomes.get(index) {
-        Some(StepOutcome::Done | StepOutcome::Created(_) | StepOutcome::Swarm(_)) => step,
-        Some(StepOutcome::Failed { error, .. }) => format!("{step}: failed: {}", mask.message(error)),
-        Some(StepOutcome::Skipped) | None => format!("{step}: not done"),
-    };
-    steps.into_iter().enumerate().map(one).collect()
-}
-
-/// Adds what failing health checks printed, masked, to the reason why an instance is not ready.
-fn show_check_outputs(observed: &mut Observed, mask: &Mask) {
-    for instance in observed.instances.values_mut().chain(observed.parts.values_mut()) {
-        if let (State::Running { health: Health::Unhealthy, .. }, Readiness::NotReady { reason }) =
-            (&instance.state, &mut instance.readiness)
-            && !instance.check_output.is_empty()
-        {
-            *reason = format!("{reason}: {}", plan::masked_output(&instance.check_output, mask));
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use driftless_model::{EventKind, Observed, Record, Stack, Timestamp, WorkloadName};
+use driftless_docker::key_contents;
+use driftless_model::{EventKind, Observed, Record, ScaleOverride, Stack, Timestamp, WorkloadName};
 use driftless_plan::suppose_completed;
 use driftless_store::{self as store, KnownApplication};
 
@@ -63,6 +64,34 @@ impl StoredRecord {
         }
         if (self.record.emptied, self.record.has_left) != before {
             self.save(context);
+        }
+    }
+
+    /// Forgets what was verified with a key file that has another content by now.
+    pub(crate) fn forget_other_keys(&mut self) {
+        let verified = &mut self.record.verified_images;
+        if verified.is_empty() {
+            return;
+        }
+        let present = key_contents(verified.keys());
+        verified.retain_keys(&present);
+    }
+
+    /// Ends the overrides of numbers of instances whose time has come. What follows is no drift.
+    pub(crate) fn end_scales(&mut self, context: &AppContext) {
+        let now = context.now();
+        let is_ended = |(_, scale): &(&WorkloadName, &ScaleOverride)| scale.until <= now;
+        let ended: Vec<WorkloadName> =
+            self.record.scales.iter().filter(is_ended).map(|(name, _)| name.clone()).collect();
+        if ended.is_empty() {
+            return;
+        }
+        self.record.reopen(ended.iter().cloned());
+        self.record.scales.retain(|name, _| !ended.contains(name));
+        self.save(context);
+        for name in &ended {
+            let message = "its time is over; the number of instances in Git counts again";
+            context.event(EventKind::Normal, "ScaleEnded", name.as_str(), message);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::{
     context::AppContext,
     desired::{Desired, FetchFailure},
     error::chain,
-    revisions::{Revisions, policy_now, target::TargetRevision},
+    revisions::{Revisions, stored::policy_now, target::TargetRevision},
     state_loss::loss_advice,
 };
 

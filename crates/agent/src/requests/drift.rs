@@ -32,7 +32,7 @@ use crate::{
     error::chain,
     observe::observe_scope,
     random::random_key,
-    revisions::{policy_now, target::stack_with_runs},
+    revisions::{stored::policy_now, target::stack_with_runs},
     swarm,
 };
 

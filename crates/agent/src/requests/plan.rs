@@ -25,7 +25,11 @@ use crate::{
     Error,
     random::random_key,
     request::{DryRun, RequestError, Supposed},
-    revisions::{last_version::fallback, policy_now, read_revision, target::TargetRevision},
+    revisions::{
+        last_version::fallback,
+        stored::{policy_now, read_revision},
+        target::TargetRevision,
+    },
     status::{why_not_newest, why_not_newest_after_resume},
     swarm,
 };

@@ -1,20 +1,23 @@
 //! The revisions of one application: which one is the target of a round, when a new one begins, and how it ends.
 //! A revision is written to the database before its first step is performed.
 
+pub(crate) mod behind;
 pub(crate) mod changes;
 pub(crate) mod last_version;
 pub(crate) mod overtaken;
 pub(crate) mod pins;
+pub(crate) mod stored;
 pub(crate) mod stored_stack;
 pub(crate) mod target;
+pub(crate) mod user_requests;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use driftless_git::CommitSource;
 use driftless_model::{
-    Actor, AdmissionPolicy, Adopted, Cause, CommitId, EngineKind, EventKind, FailedCommit, Mask, NewestStack,
-    Observed, OnFailure, Outcome, Pin, PinStatus, Policy, REVISION_ELSEWHERE, Record, Revision, Stack,
-    StackHash, Timestamp,
+    Actor, AdmissionPolicy, Adopted, Cause, EngineKind, EventKind, FailedCommit, Mask, NewestStack, Observed,
+    OnFailure, Outcome, Pin, PinStatus, Policy, REVISION_ELSEWHERE, Record, Revision, Stack, StackHash,
+    Timestamp,
 };
 use driftless_plan::{CommitSpan, Round, differ_in_images_only, is_in_force, may_be_deleted, without_runs};
 use driftless_store as store;
@@ -34,10 +37,13 @@ use crate::{
     log_span,
     record::StoredRecord,
     revisions::{
+        behind::CommitsBehind,
         overtaken::{is_unreached, open_since},
         pins::{current_pin, end_unreadable_pin},
+        stored::{forget, policy_now, read_revision},
         stored_stack::StoredStack,
         target::{TargetRevision, image_digests},
+        user_requests::UserRequests,
     },
     state_loss::StateLoss,
     swarm::{has_services, state::forget_failed_updates},
@@ -53,10 +59,8 @@ pub(crate) struct Revisions {
     /// When the first of those revisions began that were overtaken before they were reached, up to the newest one.
     open_since: Option<Timestamp>,
     last_target: Option<TargetKey>,
-    requested: Option<RequestedSync>,
-    /// The actor that ended the pin or suspension, until the next revision begins.
-    resumed_by: Option<Actor>,
-    behind: Option<Behind>,
+    requests: UserRequests,
+    behind: CommitsBehind,
     /// Git does not have the application any more, and no container of it is left.
     has_vanished: bool,
     /// The application was removed, and is not in the database any more.
@@ -78,21 +82,6 @@ struct TargetKey {
     policy: Policy,
 }
 
-/// A sync that a user requested and that has not begun a revision yet.
-struct RequestedSync {
-    /// The newest commit at the time of the request.
-    commit: CommitId,
-    at: Timestamp,
-    actor: Actor,
-}
-
-/// Number of commits by which the followed reference is ahead of the pin.
-struct Behind {
-    pinned: CommitId,
-    newest: CommitId,
-    commits: Option<u64>,
-}
-
 impl Revisions {
     /// Continues with the newest revision in the database.
     pub(crate) fn load(context: &AppContext) -> Self {
@@ -103,9 +92,8 @@ impl Revisions {
             current,
             open_since: open_since(&history),
             last_target: None,
-            requested: None,
-            resumed_by: None,
-            behind: None,
+            requests: UserRequests::default(),
+            behind: CommitsBehind::default(),
             has_vanished: false,
             is_forgotten: false,
             is_back: false,
@@ -413,7 +401,7 @@ impl Revisions {
             Some(before) if before.cause == Cause::Rollback => Cause::Resume,
             Some(before) if before.commit.id == desired.commit().id => Cause::Configuration,
             // Only the fetch of the requested sync counts as the user's; a later one does not.
-            Some(_) if self.requested.is_some() => Cause::User,
+            Some(_) if self.requests.has_sync() => Cause::User,
             Some(_) => Cause::Commit,
         }
     }
@@ -500,15 +488,14 @@ impl Revisions {
             cause,
             changes: changes::describe(before.as_ref(), &after, &mask),
             rollback_of: target.pin.as_ref().map(|pin| pin.revision).or(target.back_to),
-            actor: self.actor_of(target),
+            actor: self.requests.actor_of(target),
         };
         match context.store().begin_revision(&new, &after) {
             Ok(revision) => {
                 if self.current.as_ref().is_some_and(|before| before.outcome == Outcome::InProgress) {
                     context.metrics().synced(context.name(), &Outcome::Superseded);
                 }
-                self.requested = None;
-                self.resumed_by = None;
+                self.requests = UserRequests::default();
                 let commit = target.commit.short();
                 let message = changes::begun(&target.stack, &target.commit);
                 log_span::note_revision(&revision);
@@ -526,28 +513,9 @@ impl Revisions {
         }
     }
 
-    /// The actor that asked for the revision that begins with this target, if there is one.
-    fn actor_of(&self, target: &TargetRevision) -> Option<Actor> {
-        match (&target.pin, &target.cause) {
-            (Some(pin), _) => pin.actor.clone(),
-            (None, Cause::Resume) => self.resumed_by.clone(),
-            (None, Cause::User) => self.requested.as_ref().map(|requested| requested.actor.clone()),
-            (
-                None,
-                Cause::Commit
-                | Cause::Rollback
-                | Cause::AutomaticRollback
-                | Cause::Start
-                | Cause::Configuration
-                | Cause::Image
-                | Cause::Removal,
-            ) => None,
-        }
-    }
-
     /// Somebody has ended the pin or suspension.
     pub(crate) fn note_resume(&mut self, actor: &Actor) {
-        self.resumed_by = Some(actor.clone());
+        self.requests.note_resume(actor);
     }
 
     /// Ends the revision with success: nothing is left to do. True: it has not succeeded before.
@@ -743,19 +711,15 @@ impl Revisions {
 
     /// A user has requested a sync: the revision that its fetch begins has the cause "user".
     pub(crate) fn request_sync(&mut self, context: &AppContext, desired: &Desired, actor: &Actor) {
-        let (commit, at) = (desired.commit().id.clone(), context.now());
+        let at = context.now();
         self.holds.note_sync(at);
-        self.requested = Some(RequestedSync { commit, at, actor: actor.clone() });
+        self.requests.note_sync(&desired.commit().id, at, actor);
     }
 
     /// Notes the commit that a requested sync has fetched. If that is no new one, a later commit is not the user's.
     pub(crate) fn note_fetch(&mut self, desired: &Desired) {
         self.holds.note_fetch(desired);
-        let fetched_at = desired.repository().fetched_at;
-        let is_fruitless = |request: &RequestedSync| {
-            request.commit == desired.commit().id && fetched_at.is_some_and(|at| at > request.at)
-        };
-        self.requested = self.requested.take().filter(|request| !is_fruitless(request));
+        self.requests.note_fetch(desired);
     }
 
     /// Counts how many commits the pinned revision is behind the newest commit, once for each pair of commits.
@@ -765,128 +729,16 @@ impl Revisions {
         desired: &Desired,
         target: &TargetRevision,
     ) {
-        let (Some(pin), Some(source)) = (&target.pin, source) else { return };
-        let newest = &desired.commit().id;
-        let is_counted = |behind: &Behind| behind.pinned == pin.commit && behind.newest == *newest;
-        if newest.is_empty() || self.behind.as_ref().is_some_and(is_counted) {
-            return;
+        if let (Some(pin), Some(source)) = (&target.pin, source) {
+            self.behind.count(source, pin, &desired.commit().id).await;
         }
-        let commits = source.ahead(&pin.commit, newest).await;
-        self.behind = Some(Behind { pinned: pin.commit.clone(), newest: newest.clone(), commits });
     }
 
     /// The pin of the target, for the status.
     pub(crate) fn pin_status(&self, desired: &Desired, target: &TargetRevision) -> Option<PinStatus> {
-        let pin = target.pin.as_ref()?;
-        let is_counted =
-            |behind: &&Behind| behind.pinned == pin.commit && behind.newest == desired.commit().id;
-        Some(PinStatus {
-            revision: pin.revision,
-            commit: pin.commit.clone(),
-            reason: pin.reason.clone(),
-            at: pin.at,
-            until: pin.until,
-            behind: self.behind.as_ref().filter(is_counted).and_then(|behind| behind.commits),
-            actor: pin.actor.clone(),
-        })
-    }
-}
-
-/// A revision of the database as a target, or nothing if it cannot be read. A removal, which an older release could pin, stays one.
-pub(crate) fn read_revision(
-    context: &AppContext,
-    number: u64,
-    policy: Policy,
-    cause: Cause,
-) -> Result<Option<TargetRevision>, store::Error> {
-    let revision = context.store().revision(context.name(), number)?;
-    let stack = context.store().stack(context.name(), number)?;
-    let (Some(revision), Some(stack)) = (revision, stack) else { return Ok(None) };
-    let cause = if revision.is_removal() { Cause::Removal } else { cause };
-    let target = TargetRevision::new(Arc::new(stack.for_rollback()), revision.commit, policy, cause);
-    Ok(Some(TargetRevision { images: revision.images, ..target }))
-}
-
-/// The policy of the configuration, and the suspension that a user asked for.
-pub(crate) fn policy_now(context: &AppContext, desired: &Desired) -> Result<Policy, store::Error> {
-    let mut policy = desired.rendered().policy.clone();
-    policy.suspended |= context.store().suspended(context.name())?;
-    Ok(policy)
-}
-
-/// Removes an application of which nothing is left from the database.
-pub(crate) fn forget(context: &AppContext) {
-    match context.store().forget_application(context.name()) {
-        // The names and ports of the application are free now.
-        Ok(true) => context.wake_supervisor(),
-        Ok(false) => {}
-        Err(error) => {
-            tracing::warn!(error = chain(&error), "could not remove the application from the database");
-        }
+        Some(self.behind.status(target.pin.as_ref()?, &desired.commit().id))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use driftless_model::Removal;
-
-    use super::*;
-    use crate::{
-        context::tests::context,
-        desired::tests::{present, stack},
-    };
-
-    #[test]
-    fn application_is_left_alone_while_git_cannot_be_read() {
-        let (context, _folder) = context();
-        let mut revisions = Revisions::load(&context);
-        let policy = Policy { prune: true, ..Policy::default() };
-        let in_git = present("a", &stack("one"), policy);
-        let mut target = |desired: &Desired, record: &Record| {
-            let target = revisions.target(&context, desired, record).unwrap().unwrap();
-            revisions.begin(&context, desired, &target);
-            (target.policy.suspended, target.stack.project.clone())
-        };
-        let record = Record::default();
-        assert_eq!(target(&in_git, &record), (false, "one".to_owned()));
-        let left = Desired::gone(Arc::new(in_git.rendered().clone()), Arc::default());
-        let unread = left.kept(Arc::default(), None);
-        assert!(target(&unread, &record).0);
-        let removed = Record { removal: Some(Removal::KeepVolumes), ..Record::default() };
-        for (desired, record) in [(&left, &record), (&unread, &removed)] {
-            assert!(!target(desired, record).0, "it is removed");
-        }
-    }
-
-    #[test]
-    fn newest_stack_keeps_the_commit_that_it_came_with() {
-        let (context, _folder) = context();
-        let mut revisions = Revisions::load(&context);
-        let mut record = Record::default();
-        let mut commit_of = |revisions: &mut Revisions, commit: &str, project: &str| {
-            revisions.note_newest(&present(commit, &stack(project), Policy::default()), &mut record);
-            record.newest.clone().unwrap().commit
-        };
-        assert_eq!(commit_of(&mut revisions, "a", "one"), "a");
-        assert_eq!(commit_of(&mut revisions, "b", "one"), "a", "the commit changes nothing");
-        assert_eq!(commit_of(&mut revisions, "c", "two"), "c");
-        // Without a record, the stack is known from the revision that is applied.
-        let desired = present("c", &stack("two"), Policy::default());
-        let target = revisions.target(&context, &desired, &Record::default()).unwrap().unwrap();
-        revisions.begin(&context, &desired, &target);
-        record.newest = None;
-        revisions.note_newest(&present("d", &stack("two"), Policy::default()), &mut record);
-        assert_eq!(record.newest.take().unwrap().commit, "c");
-        // The application was removed, and this commit restores the same files.
-        revisions.is_forgotten = true;
-        assert!(revisions.comes_back() && !revisions.comes_back());
-        for commit in ["e", "f"] {
-            revisions.note_newest(&present(commit, &stack("two"), Policy::default()), &mut record);
-            assert_eq!(record.newest.as_ref().unwrap().commit, "e");
-        }
-        // Git was read without it.
-        let left = present("g", &stack("two"), Policy::default());
-        revisions.note_newest(&Desired::gone(Arc::new(left.rendered().clone()), Arc::default()), &mut record);
-        assert!(record.newest.is_none());
-    }
-}
+mod tests;

@@ -473,7 +473,7 @@ fn every_reason_has_an_anchor_in_troubleshooting() {
         assert!(words.len() > 1, "{path}: {words:?}");
         reasons.extend(words.into_iter().map(str::to_owned));
     }
-    for file in ["commits/status.rs", "commits/trust.rs", "repository.rs"] {
+    for file in ["commits/status/mod.rs", "commits/trust.rs", "repository.rs"] {
         let path = &format!("crates/agent/src/{file}");
         let has_reason = |line: &&str| line.contains("reason: \"") || line.contains(".fail(\"");
         for line in read(path).lines().filter(has_reason) {

@@ -9,7 +9,9 @@
 //! |---|---|
 //! | `facts` | the inputs, and what each container is, classified once |
 //! | `draft` | the plan while it is written: steps, waits, heals |
-//! | `decide` | which steps are safe now |
+//! | `next_round` | the plan of a round, on one host or on a Swarm |
+//! | `decide` | which steps are safe now on one host |
+//! | `swarm` | which changes a Swarm needs now |
 //! | `status` | health, counts, conditions |
 //! | `record` | what is remembered from one round to the next |
 //! | `fields`, `explain` | differences, for people |
@@ -60,6 +62,7 @@ mod image_uses;
 mod incident_facts;
 mod incidents;
 mod names;
+mod next_round;
 mod record;
 mod recovery;
 mod status;
@@ -77,7 +80,7 @@ pub use backoff::{
     remote_delay, sync_delay,
 };
 pub use cause::Cause;
-pub use decide::{plan, writers::hands_over};
+pub use decide::writers::hands_over;
 pub use dry_run::dry_run;
 pub use explain::{
     live::compare_live,
@@ -109,6 +112,7 @@ pub use image_uses::image_uses;
 pub use incident_facts::{IncidentFacts, IncidentTimes};
 pub use incidents::{IncidentChange, incidents};
 pub use names::container_name;
+pub use next_round::plan;
 pub use record::{
     adoption::{adopt, adopt_without, merge_adopted, suppose_adopted},
     canary::promote,

@@ -1,4 +1,4 @@
-//! Whether a run of a CronJob is due, and when the next one is.
+//! Whether a run of a CronJob is due, and when the next one is, on one host as on a Swarm.
 
 use crate::{
     draft::Draft,

@@ -1,4 +1,4 @@
-//! Trying the failed containers of Jobs again, after pauses that grow.
+//! Trying the failed containers of Jobs again, after pauses that grow. The tasks of a Swarm's Jobs have the same pauses.
 
 use driftless_model::{HookPhase, Instance, InstanceId, Job, JobRecord, Subject};
 

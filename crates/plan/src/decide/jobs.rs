@@ -1,7 +1,7 @@
 //! Jobs: which parts are begun, tried again or finished.
 //!
 //! Other workloads are kept running; a Job is brought to its end. What has ended well is in the record and is not done
-//! again, even if its container is gone, until the template changes.
+//! again, even if its container is gone, until the template changes. A Swarm waits and reports failures in the same way.
 
 use std::collections::BTreeMap;
 

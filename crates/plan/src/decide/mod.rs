@@ -1,14 +1,6 @@
 //! Decisions: which steps are safe now, and what the others wait for.
 
-use driftless_model::{Observed, Record, Timestamp};
-
-use crate::{
-    draft::Draft,
-    facts::{Facts, jobs::as_desired, pods},
-    steps::Plan,
-    swarm,
-    target::Target,
-};
+use crate::{draft::Draft, steps::Plan};
 
 mod addresses;
 mod adopt;
@@ -45,19 +37,8 @@ pub(crate) mod waves;
 mod workloads;
 pub(crate) mod writers;
 
-/// Plans the next round: the steps that are safe now, given the target, the observed state, the record and the time.
-/// The same inputs give the same plan.
-pub fn plan(target: &Target<'_>, observed: &Observed, record: &Record, now: Timestamp) -> Plan {
-    let observed = &*as_desired(target.stack, target.hashes, record, observed);
-    let observed = &*pods::whole_of(target, observed);
-    let facts = Facts::new(target, observed, record, now);
-    if swarm::is_for(&facts) {
-        return swarm::plan(&facts);
-    }
-    let mut draft = Draft::new(&facts);
-    if swarm::hold_for_swarm(&mut draft) {
-        return draft.finish();
-    }
+/// Plans a round on the containers of one host.
+pub(crate) fn plan_on_host(mut draft: Draft<'_>) -> Plan {
     if adopt::hold_unadopted(&mut draft) {
         return draft.finish();
     }

@@ -4,7 +4,8 @@
 //! waits. A container of a service that Git does not have any more is the exception: what others of its application write to is not its
 //! own, except on a folder whose new service has no container yet, or where these two services have written together before. That others
 //! have, such as one that makes backups, says nothing about a database. Nor is a volume shared by surprise while the newest manifests of the
-//! other application are not known: a service that is new there waits, as they may give the volume up.
+//! other application are not known: a service that is new there waits, as they may give the volume up. Services of a Swarm wait for managed
+//! applications in the same way.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 

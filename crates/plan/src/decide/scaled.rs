@@ -1,4 +1,4 @@
-//! Reports the workloads that a user scaled for a time.
+//! Reports the workloads that a user scaled for a time, on one host as on a Swarm.
 
 use crate::{draft::Draft, wait::Wait};
 

@@ -1,6 +1,7 @@
 //! The order of a sync: what waits for `PreSync` hooks, and what waits for a lower wave.
 //!
-//! Healing waits for neither: once the stack was reached, everything that is missing comes back at once.
+//! Healing waits for neither: once the stack was reached, everything that is missing comes back at once. The plan of a Swarm has the same
+//! order.
 
 use driftless_model::{HookPhase, HookRun, Subject};
 

@@ -9,8 +9,8 @@ use driftless_model::{
 };
 
 use crate::{
-    decide::plan,
     facts::hooks::is_held_by_hooks,
+    next_round::plan,
     record::{executed::note_executed, observed::note_observed, outcome::StepOutcome, planned::note_planned},
     steps::Plan,
     target::Target,

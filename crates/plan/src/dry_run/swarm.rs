@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     action::Action,
-    decide::plan,
+    next_round::plan,
     record::{executed::note_executed, observed::note_observed, outcome::StepOutcome},
     steps::Plan,
     swarm::{SwarmAction, SwarmResult, with_tasks},

@@ -270,6 +270,8 @@ async fn programs_get_all_fields_and_a_signature() {
     let apprise = sent("  type: apprise\n  url: URL_HERE\n  urlsEnv: URLS\n", IncidentPhase::Opened).await;
     assert_eq!((apprise.path.as_str(), &apprise.body["type"]), ("/notify", &json!("failure")));
     assert_eq!(apprise.body["urls"], "mailto://ada:pass@example.com");
+    assert_eq!(apprise.headers["accept"], "application/json", "its log is in the answer");
+    assert_eq!(apprise.headers["x-apprise-log-level"], "INFO");
     let apprise =
         sent("  type: apprise\n  url: URL_HERE/notify/key\n  tag: phone\n", IncidentPhase::Recovered).await;
     assert_eq!((apprise.path.as_str(), &apprise.body["tag"]), ("/notify/key", &json!("phone")));

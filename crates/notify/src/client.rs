@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use driftless_model::{is_unprintable, root_cause};
 use driftless_trust::{Trust, read_certificates};
-use reqwest::{Method, Url, header::HeaderMap};
+use reqwest::{Method, StatusCode, Url, header::HeaderMap};
 
 use crate::error::Error;
 
@@ -28,9 +28,17 @@ pub(crate) struct Request {
     pub(crate) body: Vec<u8>,
 }
 
+/// The answer of a service.
+pub(crate) struct Answer {
+    pub(crate) host: String,
+    pub(crate) status: StatusCode,
+    /// Its beginning.
+    pub(crate) body: Vec<u8>,
+}
+
 /// Sends a request. Redirects are not followed: they could lead the message and its secret elsewhere.
-pub(crate) async fn send(request: Request, ca_file: Option<&Path>) -> Result<(), Error> {
-    let Request { method, url, headers, body } = request;
+pub(crate) async fn send(request: Request, ca_file: Option<&Path>) -> Result<Answer, Error> {
+    let Request { method, url, headers, body: sent } = request;
     let host = url.host_str().unwrap_or_default().to_owned();
     let mut builder = reqwest::Client::builder()
         .connect_timeout(CONNECT_WITHIN)
@@ -46,22 +54,18 @@ pub(crate) async fn send(request: Request, ca_file: Option<&Path>) -> Result<(),
         builder = builder.tls_backend_preconfigured(trusted.map_err(fail)?);
     }
     let client = builder.build().map_err(|error| unreachable(&host, &error))?;
-    let sending = client.request(method, url).headers(headers).body(body).send();
+    let sending = client.request(method, url).headers(headers).body(sent).send();
     let mut response = sending.await.map_err(|error| unreachable(&host, &error))?;
     let status = response.status();
-    let mut answer = Vec::new();
+    let mut body = Vec::new();
     while let Some(part) = response.chunk().await.map_err(|error| unreachable(&host, &error))? {
-        let room = LARGEST_ANSWER - answer.len();
-        answer.extend_from_slice(&part[..part.len().min(room)]);
-        if answer.len() == LARGEST_ANSWER {
+        let room = LARGEST_ANSWER - body.len();
+        body.extend_from_slice(&part[..part.len().min(room)]);
+        if body.len() == LARGEST_ANSWER {
             break;
         }
     }
-    if status.is_success() {
-        return Ok(());
-    }
-    let is_temporary = status.is_server_error() || matches!(status.as_u16(), 408 | 425 | 429);
-    Err(Error::Refused { host, status: status.as_u16(), message: explanation(&answer), is_temporary })
+    Ok(Answer { host, status, body })
 }
 
 /// The error's own text would contain the URL, which may be secret.

@@ -17,9 +17,13 @@ use lettre::{
 
 use crate::{
     client::explanation,
-    error::{Error, REFUSES_ALL},
+    error::{Error, Refusal},
+    recipient::RefusedRecipient,
     services::Batch,
 };
+
+/// Refusals of the connection and of the login (RFC 5321, RFC 4954): they are the same for each message and each recipient.
+const REFUSES_ALL: [u16; 7] = [421, 432, 454, 530, 534, 535, 538];
 
 /// The time for each command of the conversation.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
@@ -35,14 +39,6 @@ const LONGEST_OUTAGE: Duration = Duration::from_hours(1);
 /// Statuses of `REFUSES_ALL` that are also the answer to a single recipient: Postfix refuses with 454, and `hMailServer` with
 /// 530, to relay a mail to an address outside.
 const REFUSES_ALL_OR_RECIPIENT: [u16; 2] = [454, 530];
-
-/// A recipient of a mail that the server refused, while it accepted the mail for others.
-#[derive(Debug, thiserror::Error)]
-#[error("{address} did not get the mail, others did: {error}")]
-pub struct RefusedRecipient {
-    address: String,
-    error: Error,
-}
 
 /// The progress of a mail that the server has refused for a recipient, until no recipient waits for another try.
 #[derive(Debug, Default)]
@@ -112,7 +108,7 @@ impl Outgoing {
             if is_waiting {
                 waiting = Some(error);
             } else {
-                refused.push(RefusedRecipient { address: address.to_string(), error });
+                refused.push(RefusedRecipient { recipient: address.to_string(), error });
             }
         }
         if let Some(error) = waiting {
@@ -202,7 +198,16 @@ fn fail(host: &str, error: &lettre::transport::smtp::Error) -> Error {
     let reason = explanation(driftless_model::error_chain(error).as_bytes());
     match error.status() {
         Some(code) => {
-            Error::Refused { host, status: code.into(), message: reason, is_temporary: error.is_transient() }
+            let status = u16::from(code);
+            let refusal = if error.is_transient() {
+                Refusal::TryAgain
+            } else if REFUSES_ALL.contains(&status) {
+                Refusal::All
+            } else {
+                // The text or the recipient.
+                Refusal::Message
+            };
+            Error::Refused { host, status, message: reason, refusal }
         }
         None => Error::Unreachable { host, reason },
     }

@@ -2,9 +2,18 @@
 
 use driftless_trust::CaFileError;
 
-/// Refusals of the connection and of the login by a mail server (RFC 5321, RFC 4954): they are the same for each message and
-/// each recipient.
-pub(crate) const REFUSES_ALL: [u16; 7] = [421, 432, 454, 530, 534, 535, 538];
+/// The extent of a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// For the moment: the same message may be accepted later.
+    TryAgain,
+    /// The content of the message: the same message with another text may be accepted.
+    Content,
+    /// This message: another one may be accepted.
+    Message,
+    /// All messages, until a user changes something, such as a wrong token.
+    All,
+}
 
 /// Why a message was not sent.
 #[derive(Debug, thiserror::Error)]
@@ -51,29 +60,27 @@ pub enum Error {
         status: u16,
         /// The service's own words.
         message: String,
-        /// The same message may be accepted later.
-        is_temporary: bool,
+        /// The extent of the refusal.
+        refusal: Refusal,
     },
 }
 
 impl Error {
     /// Whether the service refused what the message says, so that another text may be accepted.
     pub(crate) fn is_about_content(&self) -> bool {
-        matches!(self, Self::Refused { status: 400 | 413 | 422, .. })
+        matches!(self, Self::Refused { refusal: Refusal::Content, .. })
     }
 
-    /// Whether the service refused this message, and may accept another one. Of HTTP, all statuses from 500 on are temporary;
-    /// a mail server has its refusals of a text and of a recipient there.
+    /// Whether the service refused this message, and may accept another one.
     pub fn is_about_message(&self) -> bool {
-        let Self::Refused { status, is_temporary: false, .. } = self else { return false };
-        self.is_about_content() || (*status >= 500 && !REFUSES_ALL.contains(status))
+        matches!(self, Self::Refused { refusal: Refusal::Content | Refusal::Message, .. })
     }
 
     /// Whether the same message may be accepted later without a change by a user.
     pub fn is_temporary(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
-            Self::Refused { is_temporary, .. } => *is_temporary,
+            Self::Refused { refusal, .. } => *refusal == Refusal::TryAgain,
             Self::Secret(_)
             | Self::Template { .. }
             | Self::Address(_)

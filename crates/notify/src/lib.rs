@@ -13,21 +13,23 @@
 //! assert!(receivers(&incident, &Notifications::default()).is_empty(), "there is no receiver");
 //! ```
 
+mod answers;
 mod client;
 mod email;
 mod error;
 mod message;
 mod place;
+mod recipient;
 mod route;
 mod sample;
 mod schedule;
 mod sender;
 mod services;
 
-pub use email::RefusedRecipient;
-pub use error::Error;
+pub use error::{Error, Refusal};
 pub use message::Message;
 pub use place::Place;
+pub use recipient::RefusedRecipient;
 pub use route::{describe_routes, receivers};
 pub use sample::sample;
 pub use schedule::{Due, due};

@@ -10,11 +10,13 @@ use driftless_config::{NotificationReceiver, Secret, Target};
 use driftless_model::{Notification, Timestamp};
 
 use crate::{
+    answers,
     client::{self, Request},
-    email::{MailProgress, Outgoing, RefusedRecipient},
+    email::{MailProgress, Outgoing},
     error::Error,
     message::{self, Message},
     place::Place,
+    recipient::RefusedRecipient,
     services::{self, Batch},
 };
 
@@ -69,8 +71,8 @@ impl Sender {
     }
 
     /// Sends these notifications as one message. A service that refuses its text gets it without: a text that is refused each time
-    /// would hold back all later ones. For the same reason, a recipient of a mail whom the server refuses does not get it. Returns
-    /// these recipients.
+    /// would hold back all later ones. For the same reason, a recipient that is refused does not hold back the message of others.
+    /// Returns these recipients.
     ///
     /// # Errors
     ///
@@ -100,7 +102,8 @@ impl Sender {
     async fn deliver(&self, batch: &Batch<'_>) -> Result<Vec<RefusedRecipient>, Error> {
         match self.prepare(batch)? {
             Prepared::Http(request) => {
-                client::send(*request, self.receiver.ca_file.as_deref()).await.map(|()| Vec::new())
+                let answer = client::send(*request, self.receiver.ca_file.as_deref()).await?;
+                answers::outcome(&self.receiver.target, answer)
             }
             Prepared::Mail(outgoing) => {
                 let id = batch.id();

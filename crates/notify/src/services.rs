@@ -8,7 +8,7 @@ use driftless_model::{IncidentKind, IncidentPhase, Notification, Timestamp, Urge
 use hmac::{Hmac, KeyInit, Mac};
 use reqwest::{
     Method, Url,
-    header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
 };
 use serde_json::{Value, json};
 use sha2::Sha256;
@@ -238,7 +238,10 @@ fn apprise(
     read: Read<'_>,
 ) -> Result<Request, Error> {
     let Message { title, body, urgency, is_recovery, .. } = batch.message;
-    let address = if url.contains("/notify") { url.to_owned() } else { format!("{url}/notify") };
+    // The answer names each service that got the message, see `answers`.
+    let mut headers = HeaderMap::new();
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+    headers.insert("x-apprise-log-level", HeaderValue::from_static("INFO"));
     let kind = match urgency {
         _ if *is_recovery => "success",
         Urgency::Info => "info",
@@ -252,7 +255,8 @@ fn apprise(
     if let Some(targets) = targets {
         body["urls"] = json!(read(targets)?);
     }
-    post(&parse(&address)?, HeaderMap::new(), &body)
+    let address = if url.contains("/notify") { url.to_owned() } else { format!("{url}/notify") };
+    post(&parse(&address)?, headers, &body)
 }
 
 /// A JSON body with all notifications, signed as Standard Webhooks says.

@@ -1,0 +1,163 @@
+//! The meaning of the answers of the services that are reached by HTTP.
+
+use driftless_config::Target;
+use serde_json::Value;
+
+use crate::{
+    client::{Answer, explanation},
+    error::{Error, Refusal},
+    recipient::RefusedRecipient,
+};
+
+/// Whether a service has accepted a message. Returns the recipients that did not get it, while others did.
+pub(crate) fn outcome(target: &Target, answer: Answer) -> Result<Vec<RefusedRecipient>, Error> {
+    match target {
+        Target::Apprise { .. } => apprise(answer),
+        Target::Slack { .. }
+        | Target::Discord { .. }
+        | Target::Teams { .. }
+        | Target::Telegram { .. }
+        | Target::Ntfy { .. }
+        | Target::Gotify { .. }
+        | Target::Pushover { .. }
+        | Target::Matrix { .. }
+        | Target::Zulip { .. }
+        | Target::Email(_)
+        | Target::Webhook { .. }
+        | Target::Alertmanager { .. } => by_status(answer),
+    }
+}
+
+/// The meaning of the statuses of HTTP, for a service with one recipient.
+fn by_status(answer: Answer) -> Result<Vec<RefusedRecipient>, Error> {
+    if answer.status.is_success() {
+        return Ok(Vec::new());
+    }
+    let refusal = match answer.status.as_u16() {
+        400 | 413 | 422 => Refusal::Content,
+        408 | 425 | 429 | 500..=599 => Refusal::TryAgain,
+        _ => Refusal::All,
+    };
+    let message = explanation(&answer.body);
+    Err(refused(answer, refusal, message))
+}
+
+/// The meaning of an answer of an Apprise API server, which passes the message on to services. It answers 204 if it knows no
+/// service, and 424 if at least one has failed. The others have got the message then: if their entries in the log, which is
+/// part of the answer, say so, it is not sent again.
+fn apprise(answer: Answer) -> Result<Vec<RefusedRecipient>, Error> {
+    match answer.status.as_u16() {
+        204 => {
+            let message =
+                "it has no configuration under the key of `url`, or cannot use the URLs of the services";
+            Err(refused(answer, Refusal::All, message.to_owned()))
+        }
+        424 => {
+            let json: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+            let details = json["details"].as_array().into_iter().flatten();
+            let entries: Vec<(&str, &str)> = details.filter_map(level_and_text).collect();
+            let is_sent = entries.iter().any(|(level, text)| *level == "INFO" && text.starts_with("Sent "));
+            // Errors are left out: they can repeat the URL of a service, with its password.
+            let warnings = entries.iter().filter(|(level, _)| *level == "WARNING").map(|(_, text)| *text);
+            let warnings = warnings.collect::<Vec<_>>().join("; ");
+            let message = match json["error"].as_str() {
+                _ if !warnings.is_empty() => explanation(warnings.as_bytes()),
+                Some(error) => explanation(error.as_bytes()),
+                None => explanation(&answer.body),
+            };
+            let error = refused(answer, Refusal::All, message);
+            if is_sent {
+                Ok(vec![RefusedRecipient { recipient: "a service of Apprise".to_owned(), error }])
+            } else {
+                Err(error)
+            }
+        }
+        _ => by_status(answer),
+    }
+}
+
+/// An entry of the log of Apprise: level, time and text.
+fn level_and_text(entry: &Value) -> Option<(&str, &str)> {
+    Some((entry[0].as_str()?, entry[2].as_str()?))
+}
+
+fn refused(answer: Answer, refusal: Refusal, message: String) -> Error {
+    let Answer { host, status, body: _ } = answer;
+    Error::Refused { host, status: status.as_u16(), message, refusal }
+}
+
+#[cfg(test)]
+mod tests {
+    use reqwest::StatusCode;
+    use serde_json::json;
+
+    use super::*;
+
+    fn apprise_answers(status: StatusCode, body: &str) -> Result<Vec<RefusedRecipient>, Error> {
+        let target =
+            Target::Apprise { url: "http://apprise:8000/notify/home".to_owned(), tag: None, targets: None };
+        outcome(&target, Answer { host: "apprise".to_owned(), status, body: body.as_bytes().to_vec() })
+    }
+
+    const FAILED: [&str; 3] = ["WARNING", "2026-01-01 12:00:01,000", "Failed to send Email."];
+
+    #[test]
+    fn message_that_apprise_sent_to_others_is_delivered() {
+        let body = json!({
+            "error": "One or more notification could not be sent",
+            "details": [["INFO", "2026-01-01 12:00:00,000", "Sent Telegram notification."], FAILED],
+        });
+        let refused = apprise_answers(StatusCode::FAILED_DEPENDENCY, &body.to_string()).unwrap();
+        assert_eq!(refused.len(), 1);
+        let text = refused[0].to_string();
+        assert_eq!(
+            text,
+            "a service of Apprise did not get the message, others did: apprise answers 424: Failed to send Email."
+        );
+    }
+
+    #[test]
+    fn message_that_apprise_sent_to_nobody_is_refused() {
+        let failed = json!({ "error": "not sent", "details": [FAILED] }).to_string();
+        let hidden =
+            json!({ "error": "not sent", "details": [["ERROR", "", "bad mailto://a:secret@b"]] }).to_string();
+        for (status, body, expected) in [
+            (StatusCode::FAILED_DEPENDENCY, failed.as_str(), "424: Failed to send Email."),
+            (StatusCode::FAILED_DEPENDENCY, hidden.as_str(), "424: not sent"),
+            (StatusCode::FAILED_DEPENDENCY, "no JSON", "424: no JSON"),
+            (StatusCode::NO_CONTENT, "", "204: it has no configuration under the key"),
+        ] {
+            let error = apprise_answers(status, body).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
+            assert!(!error.is_temporary() && !error.is_about_message(), "{error}");
+        }
+        assert!(apprise_answers(StatusCode::OK, "").unwrap().is_empty());
+    }
+
+    #[test]
+    fn status_of_a_service_says_whether_another_try_helps() {
+        let target = Target::Gotify {
+            url: "https://gotify.example.com".to_owned(),
+            token: driftless_config::Secret::Environment("TOKEN".to_owned()),
+        };
+        let answers = |code: u16| {
+            let status = StatusCode::from_u16(code).unwrap();
+            outcome(&target, Answer { host: "gotify.example.com".to_owned(), status, body: Vec::new() })
+        };
+        assert!(answers(204).unwrap().is_empty());
+        for (code, is_about_content, is_temporary) in [
+            (400, true, false),
+            (422, true, false),
+            (429, false, true),
+            (503, false, true),
+            (401, false, false),
+        ] {
+            let error = answers(code).unwrap_err();
+            assert_eq!(
+                (error.is_about_content(), error.is_temporary()),
+                (is_about_content, is_temporary),
+                "{error}"
+            );
+        }
+    }
+}

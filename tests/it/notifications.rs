@@ -413,9 +413,17 @@ async fn text_that_a_service_refuses_holds_nothing_back() {
     assert_eq!(got.len(), 1, "the first one was refused");
     assert!(got[0].body["title"].as_str().unwrap().contains("shop is degraded"), "{:?}", got[0].body);
     assert!(got[0].body["message"].as_str().unwrap().contains("`driftless notify list`"));
+    // A link can be refused, too.
+    let place = Place { url: Some(format!("https://example.com/{}", "x".repeat(5000))), ..place() };
+    receiver(&format!("gotify\n  url: {url}\n  tokenEnv: TOKEN"))
+        .send(&[notification(IncidentKind::Degraded, IncidentPhase::Opened)], &place, NOON)
+        .await
+        .unwrap();
+    let got = service.take();
+    assert!(got.len() == 1 && got[0].body.get("extras").is_none(), "{got:?}");
     // A program gets the fields or nothing.
     let webhook = receiver(&format!("webhook\n  url: {url}"));
-    let refused = webhook.send(&[long], &place(), NOON).await.unwrap_err();
+    let refused = webhook.send(&[long], &place, NOON).await.unwrap_err();
     assert!(refused.to_string().contains("400: attachments not allowed"), "{refused}");
     assert_eq!(service.take().len(), 0);
 }

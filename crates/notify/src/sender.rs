@@ -20,9 +20,9 @@ use crate::{
     services::{self, Batch},
 };
 
-/// The text of a message whose own text the service has refused.
+/// The text of a message whose own text or link the service has refused.
 const REFUSED_TEXT: &str =
-    "The service has refused the text of this message: `driftless notify list` shows the incidents.";
+    "The service has refused the text or link of this message: `driftless notify list` shows the incidents.";
 
 /// A mail that some recipients have got is remembered for this long after it was first refused for another one.
 const REMEMBER_MAIL: Duration = Duration::from_hours(72);
@@ -70,9 +70,9 @@ impl Sender {
         message::message(batch, &self.receiver, place, now)
     }
 
-    /// Sends these notifications as one message. A service that refuses its text gets it without: a text that is refused each time
-    /// would hold back all later ones. For the same reason, a recipient that is refused does not hold back the message of others.
-    /// Returns these recipients.
+    /// Sends these notifications as one message. A service that refuses its content gets it without text and link: one that is
+    /// refused each time would hold back all later ones. For the same reason, a recipient that is refused does not hold back the
+    /// message of others. Returns these recipients.
     ///
     /// # Errors
     ///
@@ -89,7 +89,8 @@ impl Sender {
             Err(error) if error.is_about_content() && self.is_for_people() => error,
             result => return result,
         };
-        let message = Message { body: REFUSED_TEXT.to_owned(), ..message };
+        // A link is content, too: a service may refuse its host or its length.
+        let message = Message { body: REFUSED_TEXT.to_owned(), link: None, ..message };
         let sent = self.deliver(&Batch { notifications: batch, message: &message, place, now }).await;
         sent.map_err(|_| refusal)
     }

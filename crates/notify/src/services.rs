@@ -69,7 +69,7 @@ pub(crate) fn request(target: &Target, batch: &Batch<'_>, read: Read<'_>) -> Res
                 "description": shorten(body, 4096),
                 "color": colour(*urgency, *is_recovery),
             });
-            if let Some(link) = link {
+            if let Some(link) = link.as_ref().filter(|link| is_accepted_by_discord(link)) {
                 embed["url"] = json!(link);
             }
             let body = json!({ "embeds": [embed], "allowed_mentions": { "parse": [] } });
@@ -425,6 +425,12 @@ fn secret_url(text: &str) -> Result<Url, Error> {
     if matches!(url.scheme(), "http" | "https") && url.has_host() { Ok(url) } else { Err(wrong()) }
 }
 
+/// Discord refuses a message with a URL whose host is a name without a dot, such as `http://nas:8484`.
+fn is_accepted_by_discord(link: &str) -> bool {
+    // An IP address is no domain.
+    Url::parse(link).is_ok_and(|url| url.domain().is_none_or(|name| name.trim_end_matches('.').contains('.')))
+}
+
 fn level(urgency: Urgency, levels: [i32; 3]) -> i32 {
     match urgency {
         Urgency::Info => levels[0],
@@ -459,17 +465,41 @@ fn escape_html(text: &str) -> String {
 mod tests {
     use super::*;
 
+    /// A message without text.
+    fn message_with(link: Option<&str>) -> Message {
+        Message {
+            title: String::new(),
+            body: String::new(),
+            link: link.map(str::to_owned),
+            urgency: Urgency::Warning,
+            is_recovery: false,
+        }
+    }
+
+    #[test]
+    fn discord_gets_no_link_to_a_host_without_a_dot() {
+        let target = Target::Discord { url: Secret::Environment("URL".to_owned()) };
+        let place = Place { host: "nas".to_owned(), url: None };
+        for (link, is_sent) in [
+            ("http://nas:8484/", false),
+            ("http://localhost./applications/shop", false),
+            ("http://192.168.1.5:8484/", true),
+            ("https://driftless.example.com/applications/shop", true),
+        ] {
+            let message = message_with(Some(link));
+            let batch = Batch { notifications: &[], message: &message, place: &place, now: Timestamp(0) };
+            let read = |_: &Secret| Ok("https://discord.com/api/webhooks/1/secret".to_owned());
+            let request = request(&target, &batch, &read).unwrap();
+            let body: Value = serde_json::from_slice(&request.body).unwrap();
+            assert_eq!(body["embeds"][0].get("url").is_some(), is_sent, "{link}");
+        }
+    }
+
     #[test]
     fn alert_does_not_begin_after_its_end() {
         let now = Timestamp(1_767_225_600_000);
         let place = Place { host: "nas".to_owned(), url: None };
-        let message = Message {
-            title: String::new(),
-            body: String::new(),
-            link: None,
-            urgency: Urgency::Warning,
-            is_recovery: false,
-        };
+        let message = message_with(None);
         let batch = Batch { notifications: &[], message: &message, place: &place, now };
         // The clock was set back by an hour.
         let incident = sample(IncidentKind::Degraded, now.after(Duration::from_hours(1)));

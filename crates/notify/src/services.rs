@@ -255,8 +255,18 @@ fn apprise(
     if let Some(targets) = targets {
         body["urls"] = json!(read(targets)?);
     }
-    let address = if url.contains("/notify") { url.to_owned() } else { format!("{url}/notify") };
-    post(&parse(&address)?, headers, &body)
+    let mut address = parse(url)?;
+    // The host may have this name, too.
+    let has_path =
+        address.path_segments().is_some_and(|mut segments| segments.any(|segment| segment == "notify"));
+    if !has_path {
+        address
+            .path_segments_mut()
+            .map_err(|()| Error::Address("`url` of Apprise is https://HOST".to_owned()))?
+            .pop_if_empty()
+            .push("notify");
+    }
+    post(&address, headers, &body)
 }
 
 /// A JSON body with all notifications, signed as Standard Webhooks says.
@@ -492,6 +502,22 @@ mod tests {
             let request = request(&target, &batch, &read).unwrap();
             let body: Value = serde_json::from_slice(&request.body).unwrap();
             assert_eq!(body["embeds"][0].get("url").is_some(), is_sent, "{link}");
+        }
+    }
+
+    #[test]
+    fn host_of_apprise_may_be_called_notify() {
+        let place = Place { host: "nas".to_owned(), url: None };
+        let message = message_with(None);
+        let batch = Batch { notifications: &[], message: &message, place: &place, now: Timestamp(0) };
+        for (url, expected) in [
+            ("https://notify.example.com", "https://notify.example.com/notify"),
+            ("http://notify:8000/apprise", "http://notify:8000/apprise/notify"),
+            ("http://apprise:8000/notify/home", "http://apprise:8000/notify/home"),
+        ] {
+            let target = Target::Apprise { url: url.to_owned(), tag: None, targets: None };
+            let request = request(&target, &batch, &|_| Ok(String::new())).unwrap();
+            assert_eq!(request.url.as_str(), expected);
         }
     }
 

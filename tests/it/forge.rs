@@ -275,6 +275,20 @@ async fn gitlab_is_forgiven_for_refusing_the_state_it_has() {
 }
 
 #[tokio::test]
+async fn role_for_a_protected_branch_is_named_on_gitlab() {
+    for (kind, is_named) in [(ForgeKind::GitLab, true), (ForgeKind::Gitea, false)] {
+        let (played, address) = Played::start(kind).await;
+        played.refuse(403, json!({"message": "403 Forbidden"}));
+        let status = status(State::Success);
+        let commit = CommitId::from_stored(COMMIT);
+        let error = forge(kind, &address).set_status(&commit, &status).await.unwrap_err();
+        assert!(error.is_permission());
+        let text = error.to_string();
+        assert!(text.contains("403 Forbidden") && text.contains("protected branch") == is_named, "{text}");
+    }
+}
+
+#[tokio::test]
 async fn invalid_request_is_refused_before_anything_is_sent() {
     let make = |api: &str, project: &str, token: &str| {
         Forge::new(ForgeKind::GitHub, api, project, token, &Connection::default()).unwrap_err()

@@ -123,6 +123,15 @@ impl Forge {
             {
                 Ok(())
             }
+            // GitLab does not say that a protected branch needs a higher role.
+            Err(Error::Refused { doing, status: StatusCode::FORBIDDEN, message })
+                if self.kind == ForgeKind::GitLab =>
+            {
+                let message = format!(
+                    "{message}; for a protected branch, the token needs a role that may push or merge to it"
+                );
+                Err(Error::Refused { doing, status: StatusCode::FORBIDDEN, message })
+            }
             done => done,
         }
     }

@@ -23,7 +23,7 @@ pub(super) struct Account {
     pub(super) password: String,
 }
 
-/// With a token, any user name will do for the servers that take tokens.
+/// With a token, most servers accept any user name. Deploy tokens of GitLab and tokens of Bitbucket have their own.
 const DEFAULT_USER: &str = "git";
 
 /// No password is longer; a wrong path might be that of a large file.
@@ -58,6 +58,11 @@ impl Credentials {
 
     pub(super) fn has_user(&self) -> bool {
         self.auth.username.is_some()
+    }
+
+    /// Whether a token is sent with the default user name.
+    pub(super) fn has_default_user(&self) -> bool {
+        self.auth.password.is_some() && !self.has_user()
     }
 
     /// Whether there is a secret for HTTP.

@@ -338,7 +338,11 @@ impl RemoteClient {
                 if let Some(app) = &self.app {
                     app.forget();
                 }
-                let message = if self.credentials.has_password() {
+                let message = if self.credentials.has_default_user() {
+                    "the server refuses the user name or token (401). Without `username`, the name is `git`; deploy tokens \
+                     of GitLab and tokens of Bitbucket need another one. Is the token revoked or expired? Write a new one \
+                     into its file, which is read at each poll"
+                } else if self.credentials.has_password() {
                     "the server refuses the user name or token (401); is it revoked or expired? Write a new one into \
                      its file, which is read at each poll"
                 } else {

@@ -170,6 +170,7 @@ async fn revoked_token_is_reported_and_a_new_one_is_used() {
     server.authorize(&basic("two"));
     let error = rejection(repository.fetch(Some(&first.commit.id)).await);
     assert!(error.contains("401") && error.contains("revoked or expired"), "{error}");
+    assert!(error.contains("Without `username`, the name is `git`"), "{error}");
     assert_eq!(repository.local(&first.commit.id).await.unwrap().commit, first.commit);
     fs::write(&token, "two").unwrap();
     assert_eq!(repository.fetch(Some(&first.commit.id)).await.unwrap().commit, first.commit);

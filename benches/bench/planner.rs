@@ -141,7 +141,7 @@ pub fn settle(target: &Target<'_>) -> (World, Record) {
             .collect();
         plan::note_executed(&mut record, target, &plan, &outcomes, now);
         now = now.after(Duration::from_secs(60));
-        world.thrive(now, |_| false);
+        world.finish_starting(now, |_| false);
     }
     (world, record)
 }

@@ -173,7 +173,7 @@ impl World {
     }
 
     /// Time passes without harm: what runs becomes healthy, and what has work to finish finishes it.
-    pub fn thrive(&mut self, now: Timestamp, ends: impl Fn(&Instance) -> bool) {
+    pub fn finish_starting(&mut self, now: Timestamp, ends: impl Fn(&Instance) -> bool) {
         let Observed { instances, parts, unanswered_probes, .. } = &mut self.observed;
         unanswered_probes.clear();
         for instance in instances.values_mut().chain(parts.values_mut()) {

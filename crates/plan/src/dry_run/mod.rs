@@ -26,7 +26,7 @@ const ROUND: Duration = Duration::from_hours(1);
 /// would do now. A plan that only waits is the last one.
 pub fn dry_run(target: &Target<'_>, observed: &Observed, record: &Record, now: Timestamp) -> Vec<Plan> {
     if target.policy.engine == EngineKind::Swarm {
-        return swarm::rehearse(target, observed, record, now);
+        return swarm::dry_run_in_swarm(target, observed, record, now);
     }
     let mut world = World::new(observed.clone());
     let mut record = record.clone();
@@ -80,7 +80,7 @@ pub fn dry_run(target: &Target<'_>, observed: &Observed, record: &Record, now: T
         }
         note_executed(&mut record, target, &plan, &outcomes, now);
         now = now.after(ROUND);
-        world.thrive(now, |it| match it.part.as_ref().map(|it| it.role) {
+        world.finish_starting(now, |it| match it.part.as_ref().map(|it| it.role) {
             Some(Role::Init) => true,
             Some(Role::Sidecar) => false,
             // The first container of a pod is ended once the others are.

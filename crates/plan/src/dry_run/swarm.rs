@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::{
     action::Action,
     next_round::plan,
-    record::{executed::note_executed, observed::note_observed, outcome::StepOutcome},
+    record::{executed::note_executed, observed::note_observed, outcome::StepOutcome, planned::note_planned},
     steps::Plan,
     swarm::{SwarmAction, SwarmResult, with_tasks},
     target::Target,
@@ -24,7 +24,7 @@ const ROUNDS: usize = 100;
 const ROUND: Duration = Duration::from_hours(1);
 
 /// The plans of the rounds that follow. The first is what the agent would do now, if its node leads.
-pub(crate) fn rehearse(
+pub(crate) fn dry_run_in_swarm(
     target: &Target<'_>,
     observed: &Observed,
     record: &Record,
@@ -44,6 +44,7 @@ pub(crate) fn rehearse(
         with_tasks(target, &mut observed, &mut record);
         note_observed(&mut record, target, &observed, now);
         let plan = plan(target, &observed, &record, now);
+        note_planned(&mut record, &plan, now);
         if plan.is_settled() {
             break;
         }

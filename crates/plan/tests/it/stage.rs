@@ -222,7 +222,7 @@ impl Stage {
                 unwell.insert(id.clone(), it.clone());
             }
         }
-        self.world.thrive(now, |it| finishing.contains(&it.config.image));
+        self.world.finish_starting(now, |it| finishing.contains(&it.config.image));
         for (id, it) in unwell {
             let Observed { instances, parts, .. } = &mut self.world.observed;
             if it.part.is_some() { parts } else { instances }.insert(id, it);

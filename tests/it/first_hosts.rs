@@ -39,7 +39,7 @@ async fn waiting_with(otherwise: Otherwise, compose: &str) -> Simulation {
     it.registry_has("web:1", 'a');
     let first = it.git.push(compose);
     it.begin();
-    it.handle().peers().set_places([HUB.to_owned()]);
+    it.handle().fleet().peers().set_places([HUB.to_owned()]);
     it.canary(&first, None, HealthStatus::Healthy);
     it.canary_for(12, &first).await;
     it.synced(&first).await;
@@ -117,7 +117,7 @@ impl Simulation {
 
     fn peers_read(&self, read: Result<FleetPicture, String>) {
         let at = self.clock.now();
-        self.handle().peers().note(HUB, read, &[app()], at);
+        self.handle().fleet().peers().note(HUB, read, &[app()], at);
     }
 
     fn shown(&self) -> Application {
@@ -153,7 +153,7 @@ async fn commit_follows_the_first_hosts_after_their_time() {
     it.hand(&UserAction::Remove { name: "shop-web-1".into() });
     it.crash();
     it.begin();
-    it.handle().peers().set_places([HUB.to_owned()]);
+    it.handle().fleet().peers().set_places([HUB.to_owned()]);
     it.canary_for(3, &second).await;
     assert_eq!(it.images(), ["web:1"], "{}", it.story());
     it.canary_for(4, &second).await;

@@ -90,7 +90,7 @@ impl Collector {
     /// Ends it, and starts it again with the same state directory and address.
     async fn restart(self, folder: &Path) -> Self {
         let port = self.url.rsplit(':').next().unwrap().parse().unwrap();
-        let enrolment = self.handle.fleet().enrolment;
+        let enrolment = self.handle.fleet().settings().enrolment;
         self.stop.cancel();
         let Self { router, store, handle, server, _state, _inbox, .. } = self;
         server.await.unwrap();

@@ -456,7 +456,7 @@ async fn commit_waits_for_the_canary_at(index: usize) {
         },
     };
     let settings = FleetReports { to: vec![place], every: Duration::from_millis(200) };
-    start_peers(late.handle().peers(), &settings, sources, &stop, &tasks);
+    start_peers(late.handle().fleet().peers(), &settings, sources, &stop, &tasks);
     late.synced(&first).await;
     let reads = server.requests("GET") + server.requests("PROPFIND");
 

@@ -248,7 +248,7 @@ impl Agent {
             from: settings.fleet.from.clone(),
             access: PeerAccess { environment: environment.clone(), enrolments, every: READ_EVERY, clock },
         };
-        start_peers(handle.peers(), &settings.report, peers, &stop, &tasks);
+        start_peers(handle.fleet().peers(), &settings.report, peers, &stop, &tasks);
         let handle = handle.with_image_retention(settings.image_cleanup.unwrap_or_default().retention);
         start_image_cleanup(settings.image_cleanup, &handle, (&store, clock), &stop, &tasks);
         start_expiry_watch(&settings, &handle, (&store, clock), &stop, &tasks);

@@ -13,7 +13,10 @@ use crate::{
     commits::status::{CommitStatuses, StatusErrors},
     expiries::Expiries,
     fleet::{
-        enrolments::Enrolments, parsed_reports::ParsedReports, peers::Peers, source::FleetSource,
+        enrolments::Enrolments,
+        peers::Peers,
+        services::{FleetServices, OwnReport},
+        source::FleetSource,
         targets::FleetTargets,
     },
     images::{kept_images::Images, registry_calls::ImageCalls},
@@ -28,7 +31,6 @@ use crate::{
 use driftless_clock::Clock;
 use driftless_config::Fleet;
 use driftless_docker::{LogOptions, LogStream};
-use driftless_fleet::HostReport;
 use driftless_metrics::{Metrics, ProxyCounts};
 use driftless_model::{
     Actor, AgentStatus, AppName, Application, Event, ImageRetention, RepositoryStatus, Timestamp,
@@ -67,13 +69,7 @@ pub struct Handle {
     /// The actor of the requests.
     actor: Actor,
     notifications: Option<Notifications>,
-    fleet: Arc<Fleet>,
-    fleet_targets: FleetTargets,
-    fleet_source: FleetSource,
-    enrolments: Enrolments,
-    parsed_reports: ParsedReports,
-    peers: Peers,
-    own_report: Option<OwnReport>,
+    fleet: FleetServices,
     images: Option<Arc<dyn Images>>,
     image_calls: ImageCalls,
     image_retention: ImageRetention,
@@ -95,9 +91,6 @@ impl fmt::Debug for Handle {
 
 /// All applications of the agent, each as of its last round.
 pub type Applications = Arc<BTreeMap<AppName, Arc<Application>>>;
-
-/// Makes the report of this host.
-pub type OwnReport = Arc<dyn Fn() -> HostReport + Send + Sync>;
 
 /// All repositories, in the order of the configuration.
 pub type Repositories = Arc<Vec<RepositoryStatus>>;
@@ -209,13 +202,7 @@ impl Handle {
             started: Clock::System.now(),
             actor: Actor::agent(),
             notifications: None,
-            fleet: Arc::default(),
-            fleet_targets: FleetTargets::default(),
-            fleet_source: FleetSource::default(),
-            enrolments: Enrolments::default(),
-            parsed_reports: ParsedReports::default(),
-            peers,
-            own_report: None,
+            fleet: FleetServices::with_peers(peers),
             images: None,
             image_calls,
             image_retention: ImageRetention::default(),
@@ -226,11 +213,6 @@ impl Handle {
             url: String::new(),
         };
         (handle, inbox)
-    }
-
-    /// The reports of the other hosts, for commits that wait for the first hosts.
-    pub fn peers(&self) -> &Peers {
-        &self.peers
     }
 
     /// With the token that is cancelled when the agent is to stop.
@@ -259,62 +241,37 @@ impl Handle {
 
     /// With the settings of the fleet that reports to this agent.
     #[must_use]
-    pub fn with_fleet(self, fleet: Fleet) -> Self {
-        Self { fleet: Arc::new(fleet), ..self }
+    pub fn with_fleet(self, settings: Fleet) -> Self {
+        Self { fleet: self.fleet.with_settings(settings), ..self }
     }
 
     /// With the collectors that this agent reports to.
     #[must_use]
-    pub fn with_fleet_targets(self, fleet_targets: FleetTargets) -> Self {
-        Self { fleet_targets, ..self }
+    pub fn with_fleet_targets(self, targets: FleetTargets) -> Self {
+        Self { fleet: self.fleet.with_targets(targets), ..self }
     }
 
     /// With the report of this host, which a collector shows without sending it.
     #[must_use]
     pub fn with_own_report(self, own_report: OwnReport) -> Self {
-        Self { own_report: Some(own_report), ..self }
-    }
-
-    /// The report of this host at this moment.
-    pub(crate) fn own_report(&self) -> Option<HostReport> {
-        self.own_report.as_ref().map(|report| report())
+        Self { fleet: self.fleet.with_own_report(own_report), ..self }
     }
 
     /// With the place where this agent reads the reports of hosts.
     #[must_use]
-    pub fn with_fleet_source(self, fleet_source: FleetSource) -> Self {
-        Self { fleet_source, ..self }
+    pub fn with_fleet_source(self, source: FleetSource) -> Self {
+        Self { fleet: self.fleet.with_source(source), ..self }
     }
 
     /// With the collectors that this agent has joined.
     #[must_use]
     pub fn with_enrolments(self, enrolments: Enrolments) -> Self {
-        Self { enrolments, ..self }
+        Self { fleet: self.fleet.with_enrolments(enrolments), ..self }
     }
 
-    /// The collectors that this agent has joined.
-    pub fn enrolments(&self) -> &Enrolments {
-        &self.enrolments
-    }
-
-    /// The place where this agent reads the reports of hosts.
-    pub fn fleet_source(&self) -> &FleetSource {
-        &self.fleet_source
-    }
-
-    /// The settings of the fleet that reports to this agent.
-    pub fn fleet(&self) -> &Fleet {
+    /// The hosts that report to this agent, and the collectors that it reports to.
+    pub fn fleet(&self) -> &FleetServices {
         &self.fleet
-    }
-
-    /// The reports that this agent accepted, parsed.
-    pub fn parsed_reports(&self) -> &ParsedReports {
-        &self.parsed_reports
-    }
-
-    /// The collectors that this agent reports to.
-    pub fn fleet_targets(&self) -> &FleetTargets {
-        &self.fleet_targets
     }
 
     /// With the images of the engine.

@@ -118,7 +118,7 @@ impl Watcher {
         });
         let (applications, repositories) = (self.handle.applications(), self.handle.repositories());
         let hosts = hosts(&self.handle, store, now)?;
-        let source = self.handle.fleet_source().status();
+        let source = self.handle.fleet().source().status();
         let expiries = self.handle.expiries().list();
         let with_older = with_older(&applications, store)?;
         let facts = IncidentFacts {

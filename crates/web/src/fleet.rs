@@ -71,10 +71,10 @@ pub(super) async fn fleet_status(shared: &Shared) -> Result<FleetStatus, Error> 
     let hosts = read(&shared.store, move |store| fleet_hosts(&handle, store, now)).await?;
     let handle = &shared.handle;
     Ok(FleetStatus {
-        accepts: handle.fleet().accept,
+        accepts: handle.fleet().settings().accept,
         hosts,
-        targets: handle.fleet_targets().list(),
-        source: handle.fleet_source().status(),
+        targets: handle.fleet().targets().list(),
+        source: handle.fleet().source().status(),
     })
 }
 
@@ -94,7 +94,7 @@ pub(super) async fn peers(
     State(shared): State<Shared>,
     Parameters(query): Parameters<PeersQuery>,
 ) -> Result<Json<FleetStatus>, Error> {
-    if !shared.handle.fleet().accept && shared.handle.fleet_source().read().is_none() {
+    if !shared.handle.fleet().settings().accept && shared.handle.fleet().source().read().is_none() {
         return Err(Error::NoCollector);
     }
     let (handle, now) = (shared.handle.clone(), shared.clock.now());
@@ -108,7 +108,7 @@ pub(super) async fn peers(
         });
     }
     // Hosts are missing before the first read. The place itself is nobody's business.
-    let source = shared.handle.fleet_source().status();
+    let source = shared.handle.fleet().source().status();
     let source = source.map(|SourceStatus { last_read, missing, .. }| {
         let missing = if missing.is_empty() { missing } else { "not all hosts are known".to_owned() };
         SourceStatus { last_read, missing, ..Default::default() }
@@ -130,7 +130,7 @@ pub(super) async fn history(
     State(shared): State<Shared>,
     Parameters(HistoryQuery { host, app, limit }): Parameters<HistoryQuery>,
 ) -> Result<Json<Vec<FleetHistoryEntry>>, Error> {
-    if !shared.handle.fleet().accept {
+    if !shared.handle.fleet().settings().accept {
         return Err(Error::NoCollector);
     }
     let limit = limit.unwrap_or(HISTORY_DEFAULT).min(HISTORY_MOST);
@@ -149,7 +149,7 @@ pub(super) async fn report(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
-    if !shared.handle.fleet().accept {
+    if !shared.handle.fleet().settings().accept {
         return Err(Error::NoCollector);
     }
     let now = shared.clock.now();
@@ -161,7 +161,7 @@ pub(super) async fn report(
     if !named.is_empty() {
         let digest = named.trim_matches('"').to_owned();
         let instance = instance_of(&headers);
-        let parsed = shared.handle.parsed_reports().clone();
+        let parsed = shared.handle.fleet().parsed_reports().clone();
         // Another release may have stored the report.
         let heard = read(&shared.store, move |store| {
             Ok(parsed.is_readable(store, &name, &digest)?
@@ -221,7 +221,7 @@ pub(super) async fn report(
                 Some(_) => take_results(&shared.store, &report, now).await?,
                 None => None,
             };
-            shared.handle.parsed_reports().keep(&name, &digest, report);
+            shared.handle.fleet().parsed_reports().keep(&name, &digest, report);
             if let Some(news) = news.map(|news| format!("{name}: {news}")).or(ended) {
                 note.set(&news);
             }
@@ -300,7 +300,7 @@ async fn refuse_unsigned(
             "`{name}` is enrolled, and this report is not signed with its key: give this host another name, or run `driftless fleet revoke {name}` on the collector and join again"
         )));
     }
-    match shared.handle.fleet().enrolment {
+    match shared.handle.fleet().settings().enrolment {
         Enrolment::Optional => Ok(()),
         Enrolment::Required => Err(Error::NotEnrolled(format!(
             "this collector accepts only enrolled hosts: run `driftless fleet invite --name {name}` on it and `driftless fleet join` on this host"

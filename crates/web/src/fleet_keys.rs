@@ -138,7 +138,7 @@ pub(super) async fn invite(
     Extension(note): Extension<AuditNote>,
     body: Body,
 ) -> Result<Response, Error> {
-    if !shared.handle.fleet().accept {
+    if !shared.handle.fleet().settings().accept {
         return Err(Error::NoCollector);
     }
     let InviteBody { host, expires_in } = read_object(body).await?.unwrap_or_default();
@@ -182,7 +182,7 @@ fn taken(known: &FleetKey) -> Error {
 
 /// The keys of the enrolled hosts, and the open invites.
 pub(super) async fn list(State(shared): State<Shared>) -> Result<Json<FleetKeys>, Error> {
-    if !shared.handle.fleet().accept {
+    if !shared.handle.fleet().settings().accept {
         return Err(Error::NoCollector);
     }
     let own = own_key(&shared.store).await?.public().map_err(unusable)?.fingerprint();
@@ -228,7 +228,7 @@ pub(super) async fn join(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<JoinAnswer>, Error> {
-    if !shared.handle.fleet().accept {
+    if !shared.handle.fleet().settings().accept {
         return Err(Error::NoCollector);
     }
     let address = shared.authenticator.client_address(&headers, peer.map(|Extension(peer)| peer));
@@ -303,7 +303,7 @@ pub(super) async fn enrol(
         body.ok_or_else(|| Error::Malformed("the body needs `url` and `token`".to_owned()))?;
     note.set(&url);
     let joined =
-        join_fleet(shared.handle.enrolments(), &url, &token).await.map_err(|error| match &error {
+        join_fleet(shared.handle.fleet().enrolments(), &url, &token).await.map_err(|error| match &error {
             JoinError::Token => Error::Malformed(error.to_string()),
             JoinError::NotConfigured(_) | JoinError::NoCollector(_) | JoinError::NoName => {
                 Error::Refused(error.to_string())
@@ -331,11 +331,12 @@ pub(super) async fn leave(
 ) -> Result<Json<LeftCollector>, Error> {
     let url = url.ok_or_else(|| Error::Malformed("the query needs `url`".to_owned()))?;
     note.set(&url);
-    let left = leave_fleet(shared.handle.enrolments(), &url, force).await.map_err(|error| match &error {
-        LeaveError::NotJoined(_) => Error::Refused(error.to_string()),
-        LeaveError::Collector { .. } => Error::Collector(error_chain(&error)),
-        LeaveError::State(_) => Error::State(error_chain(&error)),
-    })?;
+    let left =
+        leave_fleet(shared.handle.fleet().enrolments(), &url, force).await.map_err(|error| match &error {
+            LeaveError::NotJoined(_) => Error::Refused(error.to_string()),
+            LeaveError::Collector { .. } => Error::Collector(error_chain(&error)),
+            LeaveError::State(_) => Error::State(error_chain(&error)),
+        })?;
     if !left.removed {
         note.set(&format!("{url}, which has not removed the key: {}", left.message));
     }

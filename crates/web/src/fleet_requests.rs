@@ -113,7 +113,7 @@ pub(super) async fn create(
     Path(host): Path<String>,
     body: Body,
 ) -> Result<Response, Error> {
-    if !shared.handle.fleet().accept {
+    if !shared.handle.fleet().settings().accept {
         return Err(Error::NoCollector);
     }
     let body: Option<FleetRequestBody> = read_object(body).await?;
@@ -185,7 +185,7 @@ pub(super) async fn list(
     State(shared): State<Shared>,
     Parameters(RequestsQuery { host, limit }): Parameters<RequestsQuery>,
 ) -> Result<Json<Vec<FleetRequest>>, Error> {
-    if !shared.handle.fleet().accept {
+    if !shared.handle.fleet().settings().accept {
         return Err(Error::NoCollector);
     }
     let limit = limit.unwrap_or(LIST_DEFAULT).min(LIST_MOST);

@@ -67,7 +67,7 @@ impl Guard {
         headers: &HeaderMap,
         peer: Option<Peer>,
     ) -> Result<Identity, Error> {
-        if !self.handle.fleet().accept {
+        if !self.handle.fleet().settings().accept {
             return Err(Error::NoCollector);
         }
         let refusal = match self.authenticator.identify_host(called, headers, peer).await {

@@ -16,12 +16,12 @@ use crate::{Handle, fleet::reader::UNREAD_AFTER};
 ///
 /// If the database cannot be read.
 pub fn fleet_hosts(handle: &Handle, store: &Store, now: Timestamp) -> Result<Vec<HostView>, store::Error> {
-    let (accepts, source) = (handle.fleet().accept, handle.fleet_source().read());
+    let (accepts, source) = (handle.fleet().settings().accept, handle.fleet().source().read());
     if !accepts && source.is_none() {
         return Ok(Vec::new());
     }
     let expected = expected_hosts(handle);
-    let mut hosts = if accepts { handle.parsed_reports().hosts(store, now)? } else { Vec::new() };
+    let mut hosts = if accepts { handle.fleet().parsed_reports().hosts(store, now)? } else { Vec::new() };
     let mut unknown = Vec::new();
     if let Some((status, picture)) = source {
         let mut read = picture.hosts.clone();
@@ -45,7 +45,7 @@ pub fn fleet_hosts(handle: &Handle, store: &Store, now: Timestamp) -> Result<Vec
 
 /// The host of this agent, as it would report.
 fn own_host(handle: &Handle, now: Timestamp) -> Option<HostView> {
-    let report = handle.own_report()?;
+    let report = handle.fleet().own_report()?;
     let last = LastReport { report: Arc::new(report), received: now, conflict: None };
     view(vec![last], &[], now).pop()
 }
@@ -53,7 +53,7 @@ fn own_host(handle: &Handle, now: Timestamp) -> Option<HostView> {
 /// The place that names a host as one of the fleet, so that it is listed without a report. `None`: there is none.
 pub fn expected_by(handle: &Handle, host: &str) -> Option<String> {
     let is_host = |name: &String| name == host;
-    if handle.fleet().expected.iter().any(is_host) {
+    if handle.fleet().settings().expected.iter().any(is_host) {
         return Some("`fleet.expected` of the collector".to_owned());
     }
     let repositories = handle.repositories();
@@ -63,7 +63,7 @@ pub fn expected_by(handle: &Handle, host: &str) -> Option<String> {
 
 /// The hosts that the configuration names, and those that `driftless.yaml` of a followed repository has.
 fn expected_hosts(handle: &Handle) -> Vec<String> {
-    let mut expected = handle.fleet().expected.clone();
+    let mut expected = handle.fleet().settings().expected.clone();
     for name in handle.repositories().iter().flat_map(|repository| &repository.hosts) {
         if !expected.contains(name) {
             expected.push(name.clone());

@@ -12,6 +12,7 @@ pub(crate) mod reader;
 pub(crate) mod report_error;
 pub(crate) mod report_object;
 pub(crate) mod reports;
+pub(crate) mod services;
 pub(crate) mod source;
 pub(crate) mod stored_reports;
 pub(crate) mod targets;

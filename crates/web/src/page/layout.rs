@@ -40,9 +40,9 @@ impl Page {
             time: shared.clock.now().time_of_day(),
             actor: identity.actor.clone(),
             is_admin: identity.is_admin(),
-            has_fleet: handle.fleet().accept
-                || handle.fleet_source().status().is_some()
-                || !handle.fleet_targets().list().is_empty(),
+            has_fleet: handle.fleet().settings().accept
+                || handle.fleet().source().status().is_some()
+                || !handle.fleet().targets().list().is_empty(),
             has_session: identity.has_session(),
             version: None,
         }

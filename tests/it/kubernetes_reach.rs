@@ -146,3 +146,61 @@ fn pod_has_its_host_name_in_its_headless_service() {
         &["has no effect: no headless Service `sub` selects the pod"],
     );
 }
+
+#[test]
+fn host_name_is_left_out_where_others_have_that_name() {
+    let hosts = |text: &str| -> Vec<String> {
+        let stack = render_files("shop", &[("a.yaml", text)]).stack.unwrap();
+        let own = stack.workloads.iter().filter(|(name, _)| !name.as_str().contains("_proxy"));
+        own.map(|(_, workload)| workload.container.hostname.clone().unwrap_or_default()).collect()
+    };
+    let hello = |more: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: hello, labels: {{app: hello}}}}\nspec: {{{more}\
+             containers: [{{name: a, image: 'a:1', ports: [{{containerPort: 8080}}]}}]}}\n"
+        )
+    };
+    let port = |port: &str| service("hello", &format!("{{selector: {{app: hello}}, ports: [{{{port}}}]}}"));
+    let with_proxy = port("port: 80, targetPort: 8080");
+    stack_without_findings(&format!("{}{with_proxy}", hello("")));
+    assert_eq!(hosts(&format!("{}{with_proxy}", hello(""))), [""]);
+    assert_eq!(
+        hosts(&format!("{}{}", hello(""), port("port: 8080"))),
+        ["hello"],
+        "the name leads to the pod"
+    );
+    assert_findings(
+        &format!("{}{with_proxy}", hello("hostname: hello, ")),
+        &["spec.hostname: has no effect: the engine would make `hello` a name of the pod, too"],
+    );
+    let other = hello("hostname: front, ");
+    assert_eq!(hosts(&format!("{other}{with_proxy}")), ["front"]);
+    // Another specification would run it again.
+    assert_eq!(hosts(&format!("{}{with_proxy}", hello("restartPolicy: Never, "))), ["hello"]);
+
+    let in_namespace = |namespace: &str| {
+        hello("").replace("{name: hello,", &format!("{{name: hello, namespace: {namespace},"))
+    };
+    assert_eq!(hosts(&in_namespace("dev")), ["hello"]);
+    assert_eq!(hosts(&format!("{}{}", in_namespace("dev"), in_namespace("prod"))), ["", ""]);
+}
+
+#[test]
+fn pods_of_a_set_keep_their_host_names() {
+    let set = "---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec: {containers: [{name: db, image: 'db:1', ports: [{containerPort: 5432}]}]}
+";
+    let headless = service("db", "{clusterIP: None, selector: {app: db}}");
+    let one = service("db-0", "{selector: {app: db}, ports: [{port: 80, targetPort: 5432}]}");
+    let found = render_files("shop", &[("a.yaml", &format!("{set}{headless}{one}"))]).stack.unwrap();
+    assert!(found.workloads.contains_key(&"db-0_proxy".into()));
+    assert_eq!(found.workloads[&"db-0".into()].container.hostname.as_deref(), Some("db-0"));
+}

@@ -39,6 +39,8 @@ pub(super) struct Pod {
     pub(super) published: Vec<HostPort>,
     /// Variables whose values come from a Secret.
     pub(super) secret_env: BTreeSet<String>,
+    /// The place of the `hostname`, if the template has one.
+    pub(super) hostname_place: Option<FieldPlace>,
     pub(super) subdomain: Option<Subdomain>,
     /// Services set variables in its containers (`enableServiceLinks: true`).
     pub(super) service_links: bool,
@@ -46,6 +48,12 @@ pub(super) struct Pod {
     pub(super) architecture: Option<String>,
     /// The name of its only container.
     pub(super) container_name: Option<String>,
+}
+
+/// The place of a field, for findings that depend on other objects.
+pub(super) struct FieldPlace {
+    pub(super) location: Location,
+    pub(super) path: String,
 }
 
 /// The DNS name of a pod under a headless Service.
@@ -275,6 +283,7 @@ pub(super) fn read_container(
         named,
         published,
         secret_env: secret,
+        hostname_place: None,
         subdomain: None,
         service_links: false,
         architecture: None,

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{object::Key, workload::ReadWorkload};
+use super::{object::Key, reader::Report, workload::ReadWorkload};
+use driftless_model::{Completion, Finding, WorkloadKind, WorkloadName};
 
 /// The networks of an application: one for all, with names that include the namespace; and with several namespaces, one
 /// for each, with short names.
@@ -75,5 +76,49 @@ impl AppNetworks {
         let name = format!("_{}._{}", service.dotted(), found.object.dotted());
         found.attach(&self.all, vec![name.clone()]);
         name
+    }
+
+    /// Drops host names that are names of other workloads, such as the proxy of a Service. The engine makes a host name a DNS
+    /// name of its container in all networks, so the name of the Service would lead past the proxy, and a short name to a pod
+    /// of another namespace. The engine then makes up a host name, as for the pods of a Deployment.
+    ///
+    /// The pods of a StatefulSet need theirs. Work that ends keeps its own too: with another specification, it would run again.
+    pub(super) fn drop_taken_host_names(
+        &self,
+        workloads: &mut [ReadWorkload],
+        proxies: &[ReadWorkload],
+        report: &Report,
+    ) {
+        let hosts: BTreeSet<&String> =
+            workloads.iter().filter_map(|it| it.workload.container.hostname.as_ref()).collect();
+        let mut owners: BTreeMap<String, BTreeSet<WorkloadName>> = BTreeMap::new();
+        for found in workloads.iter().chain(proxies) {
+            let attachments = found.workload.container.networks().values();
+            for alias in attachments.flat_map(|it| &it.aliases).filter(|it| hosts.contains(it)) {
+                owners.entry(alias.clone()).or_default().insert(found.name.clone());
+            }
+        }
+        for found in workloads {
+            let workload = &mut found.workload;
+            if workload.kind != WorkloadKind::Replicas || workload.completion != Completion::Never {
+                continue;
+            }
+            let container = &mut workload.container;
+            let Some(host) = &container.hostname else { continue };
+            let is_taken = owners.get(host).is_some_and(|all| all.iter().any(|it| *it != found.name));
+            // All pods ask this network first.
+            let is_own = container.networks().get(&self.all).is_some_and(|it| it.aliases.contains(host));
+            if is_own || !is_taken {
+                continue;
+            }
+            if let Some(place) = &found.hostname_place {
+                let message = format!(
+                    "has no effect: the engine would make `{host}` a name of the pod, too, and a Service or another workload has this name"
+                );
+                let finding = Finding::warning(place.location.clone(), &*place.path, message);
+                report.say(finding.help("remove it, or choose another host name"));
+            }
+            container.hostname = None;
+        }
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    container::{self, Owner, Pod, Restarts, Template},
+    container::{self, FieldPlace, Owner, Pod, Restarts, Template},
     env::{self, About},
     fields, node,
     object::Key,
@@ -95,6 +95,8 @@ pub(super) fn read(template: &Template<'_>, owner: &Owner<'_>, key: &Key) -> Opt
     };
     pod.mounted_pulls = volumes.image_pulls();
     pod.pull_secrets = pull::secrets(spec, &about);
+    let place = |it: Value<'_>| FieldPlace { location: it.place().location(), path: it.path };
+    pod.hostname_place = spec.filled("hostname").map(place);
     pod.subdomain = container::subdomain(spec, owner);
     pod.service_links = spec.boolean("enableServiceLinks").unwrap_or(false);
     pod.architecture = node::architecture(spec);
@@ -174,6 +176,7 @@ impl Frame<'_> {
             named,
             published,
             secret_env,
+            hostname_place: None,
             subdomain: None,
             service_links: false,
             architecture: None,

@@ -167,6 +167,7 @@ fn workload(service: &Service<'_>, container: Container, name: String) -> ReadWo
         named: NamedPorts::new(),
         published: Vec::new(),
         secret_env: BTreeSet::new(),
+        hostname_place: None,
         subdomain: None,
         service_links: false,
         architecture: None,

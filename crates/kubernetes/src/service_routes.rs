@@ -99,6 +99,9 @@ pub(super) fn connect(
             }
         }
     }
+    if engine == EngineKind::Docker {
+        networks.drop_taken_host_names(workloads, &proxies, report);
+    }
     proxies
 }
 

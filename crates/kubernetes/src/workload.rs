@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    container::{Pod, Subdomain},
+    container::{FieldPlace, Pod, Subdomain},
     object::Key,
     ports::{HostPort, NamedPorts},
 };
@@ -31,6 +31,8 @@ pub(super) struct ReadWorkload {
     /// The pod's stable name, if it has one, and the Service that resolves it.
     pub(super) pod_name: Option<String>,
     pub(super) service: Option<String>,
+    /// The place of the `hostname`, if the template has one.
+    pub(super) hostname_place: Option<FieldPlace>,
     pub(super) subdomain: Option<Subdomain>,
     pub(super) service_links: bool,
     /// The settings that only a Swarm has.
@@ -79,7 +81,7 @@ impl ReadWorkload {
             manifest: ManifestNames { container: pod.container_name, ..ManifestNames::default() },
         };
         let (named, published, subdomain) = (pod.named, pod.published, pod.subdomain);
-        let service_links = pod.service_links;
+        let (service_links, hostname_place) = (pod.service_links, pod.hostname_place);
         let (name, object) = (WorkloadName(key.dotted()), key.clone());
         let (pod_name, service) = (None, None);
         Self {
@@ -93,6 +95,7 @@ impl ReadWorkload {
             published,
             pod_name,
             service,
+            hostname_place,
             subdomain,
             service_links,
             swarm: SwarmService::default(),

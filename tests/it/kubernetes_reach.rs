@@ -148,6 +148,31 @@ fn pod_has_its_host_name_in_its_headless_service() {
 }
 
 #[test]
+fn pods_of_an_indexed_job_have_names_in_their_headless_service() {
+    let job = |more: &str| {
+        format!(
+            "---\napiVersion: batch/v1\nkind: Job\nmetadata: {{name: work}}\nspec:\n  completions: 2\n  parallelism: 2\n\
+             \x20 completionMode: Indexed\n  template:\n    spec: {{{more}subdomain: near, restartPolicy: Never, \
+             containers: [{{name: a, image: 'a:1'}}]}}\n"
+        )
+    };
+    let headless = service("near", "{clusterIP: None, selector: {job-name: work}}");
+    let found = stack_without_findings(&format!("{}{headless}", job("")));
+    for pod in ["work-0", "work-1"] {
+        let container = &found.workloads[&pod.into()].container;
+        let aliases = &container.networks()["shop_default"].aliases;
+        for suffix in ["near", "near.default", "near.default.svc.cluster.local"] {
+            assert!(aliases.contains(&format!("{pod}.{suffix}")), "{aliases:?}");
+        }
+        assert_eq!(container.cluster_domain(), Some("near.default.svc.cluster.local"));
+    }
+    let text = format!("{}{headless}", job("hostname: one, "));
+    assert_findings(&text, &["spec.hostname: has no effect: the pods have names of their own"]);
+    let named = render_files("shop", &[("a.yaml", text.as_str())]).stack.unwrap();
+    assert_eq!(named.workloads, found.workloads);
+}
+
+#[test]
 fn host_name_is_left_out_where_others_have_that_name() {
     let hosts = |text: &str| -> Vec<String> {
         let stack = render_files("shop", &[("a.yaml", text)]).stack.unwrap();
@@ -200,7 +225,8 @@ spec:
 ";
     let headless = service("db", "{clusterIP: None, selector: {app: db}}");
     let one = service("db-0", "{selector: {app: db}, ports: [{port: 80, targetPort: 5432}]}");
-    let found = render_files("shop", &[("a.yaml", &format!("{set}{headless}{one}"))]).stack.unwrap();
+    let text = format!("{set}{headless}{one}");
+    let found = render_files("shop", &[("a.yaml", text.as_str())]).stack.unwrap();
     assert!(found.workloads.contains_key(&"db-0_proxy".into()));
     assert_eq!(found.workloads[&"db-0".into()].container.hostname.as_deref(), Some("db-0"));
 }

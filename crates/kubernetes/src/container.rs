@@ -187,7 +187,9 @@ pub(super) fn subdomain(spec: &Object<'_>, owner: &Owner<'_>) -> Option<Subdomai
         value.warning("has no effect: the pods have names of their own");
         return None;
     }
-    let Some(hostname) = spec.filled("hostname").and_then(|it| it.string()) else {
+    // That of the template has no effect in an Indexed Job.
+    let fixed = owner.pod_name.filter(|_| owner.has_fixed_names());
+    let Some(hostname) = fixed.or_else(|| spec.filled("hostname")?.string()) else {
         value.warning("has no effect: a pod without a `hostname` has no DNS name in the subdomain");
         return None;
     };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use driftless_model::{Container, Downward, HELPER_IMAGE, downward};
+use driftless_model::{Container, Content, Downward, HELPER_IMAGE, MountSource, downward};
 
 use crate::kubernetes_manifests::{findings, render, stack_without_findings};
 
@@ -143,4 +143,30 @@ fn container_selinux_options_override_those_of_the_pod() {
     assert_eq!(options(""), ["label=level:s0:c1", "label=type:a_t"]);
     let own = "securityContext: {seLinuxOptions: {user: u, role: r}}";
     assert_eq!(options(own), ["label=role:r", "label=user:u"]);
+}
+
+#[test]
+fn container_that_reads_its_namespace_has_the_file() {
+    const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+    let wait =
+        format!("command: [sh, -c, 'until nslookup db.$(cat {PATH}).svc.cluster.local; do sleep 2; done']");
+    let found = render(&deployment("", &wait));
+    let container = &found.stack.as_ref().unwrap().workloads[&"web".into()].container;
+    let [mount] = &container.mounts[..] else { panic!("{:?}", container.mounts) };
+    assert_eq!((mount.target.as_str(), mount.read_only), (PATH, true));
+    let MountSource::Content(id) = &mount.source else { panic!("{mount:?}") };
+    let Content::File { bytes, .. } = &found.contents[id] else { panic!("no file") };
+    assert_eq!(&**bytes, b"default");
+
+    let mounts = |pod: &str, container: &str| {
+        let stack = render(&deployment(pod, container)).stack.unwrap();
+        stack.workloads[&"web".into()].container.mounts.len()
+    };
+    assert_eq!(mounts("", "command: [cat, /etc/namespace]"), 0);
+    assert_eq!(mounts("automountServiceAccountToken: false,", &wait), 0);
+    let at = |folder: &str| format!("{wait}, volumeMounts: [{{name: v, mountPath: {folder}}}]");
+    assert_eq!(mounts("volumes: [{name: v, emptyDir: {}}],", &at("/var/run")), 2);
+    assert_eq!(mounts("volumes: [{name: v, hostPath: {path: /run}}],", &at("/var/run")), 1);
+    let folder = PATH.strip_suffix("/namespace").unwrap();
+    assert_eq!(mounts("volumes: [{name: v, emptyDir: {}}],", &at(folder)), 1);
 }

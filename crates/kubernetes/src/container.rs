@@ -11,7 +11,7 @@ use std::{
 use super::{
     catalogue::Catalogue,
     env::{self, About},
-    fields, lifecycle, names,
+    fields, file_volumes, lifecycle, names,
     object::Key,
     ports::{self, HostPort, NamedPorts, address},
     probe, pull,
@@ -254,6 +254,7 @@ pub(super) fn read_container(
     let pull = read_image(object, &mut container);
     let env::Variables { values: variables, secret } = env::read(object, about);
     let shared = volumes::mount(object, mounted, &variables, owner.catalogue, &mut container);
+    file_volumes::mount_namespace(object, about, &mut container);
     let words = |key| {
         let value = object.get(key)?;
         let list = value.strings();

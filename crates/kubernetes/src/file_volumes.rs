@@ -1,4 +1,5 @@
-//! Volumes of files: ConfigMaps, Secrets, metadata of the pod (`downwardAPI`), and several of these (`projected`).
+//! Volumes of files: ConfigMaps, Secrets, metadata of the pod (`downwardAPI`), and several of these (`projected`). In addition, the
+//! file with the pod's namespace.
 //!
 //! The files are written before the pod starts.
 
@@ -11,7 +12,11 @@ use super::{
     object::Key,
     reader::{Object, Value},
 };
-use driftless_model::{Access, Content, ContentTree, downward};
+use driftless_model::{Access, Container, Content, ContentTree, Mount, MountSource, downward};
+use driftless_yaml::Node;
+
+/// The path at which a cluster gives each container the namespace of its pod.
+const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
 /// The files of a volume.
 pub(super) struct Files {
@@ -100,6 +105,39 @@ fn merge(all: &mut ContentTree, files: ContentTree, from: &Object<'_>) {
 pub(super) fn pod_metadata(object: &Object<'_>, about: &About<'_>) -> Option<Files> {
     let default = access(object, "defaultMode").unwrap_or_default();
     Some(Files { tree: items_of_pod(object, default, about)?, is_secret: false })
+}
+
+/// Mounts the file with the pod's namespace into a container whose manifest names its path. The others get none, because a new
+/// mount replaces a container.
+pub(super) fn mount_namespace(object: &Object<'_>, about: &About<'_>, container: &mut Container) {
+    let is_off = about.pod.get("automountServiceAccountToken").and_then(Node::as_bool) == Some(false);
+    if is_off || !has_text(object.value.node, NAMESPACE_FILE) {
+        return;
+    }
+    let is_taken = |mount: &Mount| {
+        let is_empty = matches!(mount.source, MountSource::Empty | MountSource::Anonymous);
+        match NAMESPACE_FILE.strip_prefix(mount.target.as_str()) {
+            Some("" | "/namespace") => true,
+            // The engine would create the file in a volume or in a folder of the host, and cannot if that is read-only.
+            Some(inside) => inside.starts_with('/') && (mount.read_only || !is_empty),
+            None => false,
+        }
+    };
+    if container.mounts.iter().any(is_taken) {
+        return;
+    }
+    let content = Content::File { bytes: Arc::from(about.namespace.as_bytes()), executable: false };
+    let Some(id) = about.catalogue.keep(content, &object.value) else { return };
+    let source = MountSource::Content(id);
+    container.mounts.push(Mount { target: NAMESPACE_FILE.to_owned(), source, read_only: true });
+    container.mounts.sort();
+}
+
+/// Whether any text in a tree contains another.
+fn has_text(node: &Node, text: &str) -> bool {
+    node.as_scalar().is_some_and(|it| it.contains(text))
+        || node.items().iter().any(|it| has_text(it, text))
+        || node.entries().iter().any(|entry| has_text(&entry.value, text))
 }
 
 /// The files of a `downwardAPI`.

@@ -746,6 +746,8 @@ fn kinds_of_extensions_name_the_alternative() {
         ("argoproj.io/v1alpha1", "CronWorkflow", "use a Job or CronJob"),
         ("argoproj.io/v1alpha1", "EventSource", "the workloads that the operator would create"),
         ("postgresql.cnpg.io/v1", "Cluster", "the workloads that the operator would create"),
+        ("serving.knative.dev/v1", "Service", "the workloads that the operator would create"),
+        ("apps/v2", "Deployment", "use `apiVersion: apps/v1`"),
     ] {
         let found = render(&format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\n"));
         let finding = &found.findings[0];

@@ -148,7 +148,7 @@ fn pod_has_its_host_name_in_its_headless_service() {
 }
 
 #[test]
-fn pods_of_an_indexed_job_have_names_in_their_headless_service() {
+fn pods_of_an_indexed_job_have_names_in_their_service() {
     let job = |more: &str| {
         format!(
             "---\napiVersion: batch/v1\nkind: Job\nmetadata: {{name: work}}\nspec:\n  completions: 2\n  parallelism: 2\n\

@@ -260,5 +260,12 @@ fn wrong_version(version: &str, kind: &str, right: &str) -> Verdict {
         Some(release) => format!("{kind} of {version} was removed in Kubernetes {release}"),
         None => format!("there is no {kind} in {version}"),
     };
-    Verdict::Refused { field: "apiVersion", message, help: Some(format!("use `apiVersion: {right}`")) }
+    // The kind of an operator is another one than the built-in kind of the same name.
+    let is_foreign = removed.is_none() && is_extension(version);
+    let help = match instead_of_extension(version, kind) {
+        Some(help) => help.to_owned(),
+        None if is_foreign => OPERATOR.to_owned(),
+        None => format!("use `apiVersion: {right}`"),
+    };
+    Verdict::Refused { field: "apiVersion", message, help: Some(help) }
 }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use driftless_config::ApplicationSettings;
 use driftless_model::{
-    AppCondition, AppDependency, AppName, ConditionStatus, EventKind, OnFailure, Policy, SyncStatus,
+    AppCondition, AppDependency, AppName, ConditionStatus, EventKind, HealthStatus, OnFailure, Policy,
+    SyncStatus,
 };
 
 use crate::simulation::{Simulation, app, minutes};
@@ -80,6 +81,20 @@ async fn commit_waits_until_the_other_application_is_healthy() {
         (it.images_of(&app()), it.images_of(&db())),
         (vec!["web:3".to_owned()], vec!["db:3".to_owned()])
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn suspended_job_of_the_other_application_holds_nothing() {
+    let it = shop_on_db(AppCondition::Healthy);
+    let [(path, web), _] = files(1);
+    let job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: reindex}\nspec:\n  suspend: true\n  template:\n    \
+               spec: {restartPolicy: Never, containers: [{name: reindex, image: 'db:1'}]}\n";
+    it.git.push_files("Ada", &[(path.as_str(), web.as_str()), ("db/db.yaml", job)]);
+    let it = it.begun();
+    it.synced_with_tip().await;
+    let other = it.handle().applications().get(&db()).unwrap().status.health;
+    assert_eq!(other, HealthStatus::Suspended, "{}", it.story());
+    assert_eq!(it.images_of(&app()), ["web:1"], "{}", it.story());
 }
 
 #[tokio::test(start_paused = true)]

@@ -54,6 +54,7 @@ fn on_canary(commit: &str, failed: Option<&str>, health: HealthStatus) -> Applic
         sync: SyncStatus::Synced,
         health,
         suspended: None,
+        well: false,
         revision: Some(1),
         revision_commit: None,
         commit: Some(CommitId::from_stored(commit)),

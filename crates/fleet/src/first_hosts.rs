@@ -307,12 +307,12 @@ fn judge_application(
         (_, HealthStatus::Degraded | HealthStatus::Missing) if is_known && has_images != Some(false) => {
             FirstHost::Unhealthy(format!("{name} is {health:?} with {}", commit.short()))
         }
-        (SyncStatus::Synced, HealthStatus::Healthy) if is_known => match has_images {
+        (SyncStatus::Synced, _) if application.is_healthy() && is_known => match has_images {
             Some(true) => FirstHost::Healthy,
             Some(false) => FirstHost::NotReady(format!("{name} runs {} with other images", commit.short())),
             None => FirstHost::Unknown(format!("{name} does not report its images: update its agent")),
         },
-        (SyncStatus::Synced, HealthStatus::Healthy) => {
+        (SyncStatus::Synced, _) if application.is_healthy() => {
             FirstHost::NotReady(format!("{name} runs {}", commit.short()))
         }
         (SyncStatus::Synced | SyncStatus::OutOfSync | SyncStatus::Unknown, _) => {
@@ -404,6 +404,7 @@ mod tests {
             sync: state.0,
             health: state.1,
             suspended: None,
+            well: false,
             revision: Some(1),
             revision_commit: None,
             commit: Some(id(commit)),
@@ -661,6 +662,17 @@ mod tests {
         assert_eq!(it.seen(0, &[("a", "b", SICK)]), said("FirstHostsNotReady", None));
         assert_eq!(it.seen(500, &[("a", "b", SICK)]), said("FirstHostsNotReady", None));
         assert_eq!(it.seen(501, &[("a", "b", GOOD)]), said("FirstHostsNew", Some(511)));
+    }
+
+    #[test]
+    fn first_host_with_a_suspended_job_counts_as_healthy() {
+        const SUSPENDED: (SyncStatus, HealthStatus) = (SyncStatus::Synced, HealthStatus::Suspended);
+        for (well, word) in [(false, "FirstHostsNotReady"), (true, "FirstHostsNew")] {
+            let mut it = Waiting::new(Otherwise::Hold);
+            let mut canary = shop("a", "b", SUSPENDED, NOW);
+            std::sync::Arc::make_mut(&mut canary.report).applications[0].well = well;
+            assert_eq!(it.at(0, Some(vec![canary])).0, word);
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The rule of `driftless fleet wait`: whether all hosts run a commit.
 
-use driftless_model::{CommitId, HealthStatus, SyncStatus};
+use driftless_model::{CommitId, SyncStatus};
 
 use crate::view::{HostState, HostView};
 
@@ -92,8 +92,7 @@ fn judge(host: &HostView, goal: &FleetGoal) -> Judgement {
         let of_repository = report.applications.iter().filter(|it| it.repository == repository.name);
         for application in of_repository {
             let is_there = application.sync == SyncStatus::Synced && is_wanted(application.commit.as_ref());
-            let is_healthy = application.health == HealthStatus::Healthy;
-            if !is_there || (goal.is_healthy && !is_healthy) {
+            if !is_there || (goal.is_healthy && !application.is_healthy()) {
                 let state = format!("{:?} and {:?}", application.sync, application.health);
                 let name = &application.name;
                 return Judgement::Unreached(match application.message.as_str() {
@@ -116,7 +115,7 @@ mod tests {
         report::{ApplicationReport, HostReport, RepositoryReport},
         view::{LastReport, view},
     };
-    use driftless_model::{AppName, Timestamp};
+    use driftless_model::{AppName, HealthStatus, Timestamp};
 
     const NOW: Timestamp = Timestamp(100_000_000);
 
@@ -128,6 +127,7 @@ mod tests {
             sync: SyncStatus::Synced,
             health,
             suspended: None,
+            well: false,
             revision: Some(1),
             commit: id.clone(),
             failed: None,
@@ -173,6 +173,16 @@ mod tests {
         let sick = view(vec![host("a", "a", HealthStatus::Degraded)], &[], NOW);
         assert_eq!(unreached(&sick, &goal()), ["a: shop is Synced and Degraded"]);
         assert!(unreached(&sick, &FleetGoal { is_healthy: false, ..goal() }).is_empty());
+    }
+
+    #[test]
+    fn suspended_job_keeps_no_host_from_the_goal() {
+        let mut last = host("a", "a", HealthStatus::Suspended);
+        // The whole application is suspended, or an older agent does not say more.
+        let suspended = view(vec![last.clone()], &[], NOW);
+        assert_eq!(unreached(&suspended, &goal()), ["a: shop is Synced and Suspended"]);
+        std::sync::Arc::make_mut(&mut last.report).applications[0].well = true;
+        assert!(unreached(&view(vec![last], &[], NOW), &goal()).is_empty());
     }
 
     #[test]

@@ -91,6 +91,7 @@ mod tests {
             sync: SyncStatus::Synced,
             health: HealthStatus::Healthy,
             suspended: None,
+            well: false,
             revision: Some(revision),
             revision_commit: None,
             commit: Some(CommitId::from_stored("a")),

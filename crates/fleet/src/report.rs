@@ -110,6 +110,10 @@ pub struct ApplicationReport {
     /// Whether Git or a user has suspended it, and not only a Job or a rollout of it. `None` in reports of older agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended: Option<bool>,
+    /// Whether it runs as Git and its users ask for, also if Jobs of it are suspended or rollouts paused. `false` in reports of older
+    /// agents, also for one that is healthy: see [`ApplicationReport::is_healthy`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub well: bool,
     /// The number of the current revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
@@ -137,9 +141,22 @@ pub struct ApplicationReport {
 }
 
 impl ApplicationReport {
+    /// Whether it counts as healthy for those that wait for it: Jobs that are suspended and rollouts that are paused on purpose
+    /// do not keep it from that.
+    pub fn is_healthy(&self) -> bool {
+        match self.health {
+            HealthStatus::Healthy => true,
+            HealthStatus::Suspended => self.well,
+            HealthStatus::Progressing
+            | HealthStatus::Missing
+            | HealthStatus::Degraded
+            | HealthStatus::Unknown => false,
+        }
+    }
+
     /// Whether it works and is as Git says, without any difference.
     pub fn is_well(&self) -> bool {
-        self.sync == SyncStatus::Synced && self.health == HealthStatus::Healthy && self.drift == 0
+        self.sync == SyncStatus::Synced && self.is_healthy() && self.drift == 0
     }
 }
 

@@ -318,6 +318,7 @@ mod tests {
             sync,
             health,
             suspended: None,
+            well: false,
             revision: None,
             commit: None,
             failed: None,

@@ -387,6 +387,7 @@ mod tests {
             sync: SyncStatus::Synced,
             health,
             suspended: None,
+            well: false,
             revision: None,
             revision_commit: None,
             commit: Some(CommitId::from_stored("a".repeat(40))),

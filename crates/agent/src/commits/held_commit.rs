@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_fleet::{AfterHold, AfterReason};
 use driftless_model::{
-    AppCondition, AppDependency, AppName, Application, CommitId, EventKind, HealthStatus,
-    ManagedApplications, Outcome, Policy, SyncStatus, Timestamp, WaitStatus,
+    AppCondition, AppDependency, AppName, Application, CommitId, EventKind, ManagedApplications, Outcome,
+    Policy, SyncStatus, Timestamp, WaitStatus,
 };
 use driftless_plan::ClosedWindow;
 
@@ -176,9 +176,7 @@ fn lack(other: &Application, condition: AppCondition, desired: &Desired) -> Opti
     }
     match condition {
         AppCondition::Ready => None,
-        AppCondition::Healthy => {
-            (status.health != HealthStatus::Healthy).then(|| format!("is {:?}", status.health))
-        }
+        AppCondition::Healthy => (!other.is_well()).then(|| format!("is {:?}", status.health)),
         AppCondition::Completed => {
             let jobs = status.workloads.iter().filter(|(_, it)| it.job.is_some() && it.hook.is_none());
             let open = jobs.into_iter().find(|(_, it)| it.reason != "Completed");

@@ -85,6 +85,7 @@ impl ReportSource {
             sync: application.status.sync,
             health: application.status.health,
             suspended: Some(application.spec.policy.suspended),
+            well: application.is_well(),
             revision: application.status.revision,
             revision_commit: application.status.revision_commit.as_ref().map(|commit| commit.id.clone()),
             commit: application.status.commit.as_ref().map(|commit| commit.id.clone()),

@@ -346,9 +346,20 @@ impl Client {
                         };
                         Err(Error::Answer { status, code: error.code, message: error.message, help })
                     }
-                    Err(_) => Err(self.foreign(format!("it answered {status}"))),
+                    Err(_) => Err(self.foreign_answer(status)),
                 }
             }
+        }
+    }
+
+    /// An error that another server answers. While the agent starts again, a reverse proxy answers for it.
+    fn foreign_answer(&self, status: StatusCode) -> Error {
+        match status {
+            StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
+                let reason = format!("a proxy in front of it answers {status}");
+                Error::NoAgent { server: self.address(), reason }
+            }
+            status => self.foreign(format!("it answered {status}")),
         }
     }
 

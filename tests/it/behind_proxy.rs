@@ -1,0 +1,68 @@
+//! The commands as clients of a server that does not only answer as an agent does: a reverse proxy in front of one that starts again.
+
+use std::net::SocketAddr;
+
+use driftless_model::{AgentStatus, Timestamp};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+use crate::cli::run;
+
+/// A server that gives these answers, one for each connection, and then none.
+async fn answering(answers: Vec<(&'static str, String)>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        for (status, body) in answers {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let _ = connection.read(&mut [0; 4096]).await.unwrap();
+            let length = body.len();
+            let answer =
+                format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
+            connection.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    address
+}
+
+/// The answer of nginx while the agent behind it does not listen.
+fn bad_gateway() -> (&'static str, String) {
+    ("502 Bad Gateway", "<html><h1>502 Bad Gateway</h1></html>".to_owned())
+}
+
+#[tokio::test]
+async fn proxy_without_an_agent_behind_it_is_named() {
+    let server = answering(vec![bad_gateway()]).await;
+    let (code, _, error) = run(server, &["status"]).await;
+    assert_eq!(code, 2);
+    let sentence = format!(
+        "error: no agent answers at http://{server}: a proxy in front of it answers 502 Bad Gateway\n"
+    );
+    assert!(error.starts_with(&sentence), "{error}");
+}
+
+#[tokio::test]
+async fn release_waits_for_an_agent_behind_a_proxy() {
+    let status = AgentStatus {
+        version: "0.1.0".to_owned(),
+        host: "nas".to_owned(),
+        url: String::new(),
+        started: Timestamp(1),
+        ready: true,
+        message: String::new(),
+        problems: Vec::new(),
+        unobserved: Vec::new(),
+    };
+    let agent = || ("200 OK", serde_json::to_string(&status).unwrap());
+    let server = answering(vec![
+        agent(),
+        ("200 OK", "[]".to_owned()),
+        ("202 Accepted", r#"{"accepted":true}"#.to_owned()),
+        bad_gateway(),
+        agent(),
+    ]);
+    let (code, _, error) = run(server.await, &["release", "--undo"]).await;
+    assert_eq!(code, 0, "{error}");
+}

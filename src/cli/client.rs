@@ -36,6 +36,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(40);
 /// A stream sends a comment every 15 s.
 const STREAM_SILENCE: Duration = Duration::from_secs(45);
 
+/// The code of the answer to a token that was right once.
+const TOKEN_EXPIRED: &str = "tokenExpired";
+
 #[derive(Debug)]
 pub(super) struct Client {
     requests: reqwest::Client,
@@ -331,24 +334,26 @@ impl Client {
             request = request.header(header::CONTENT_TYPE, "application/json").body(json);
         }
         let response = request.send().await.map_err(|error| self.no_agent(&error))?;
-        match response.status() {
-            status if status.is_success() => Ok(response),
-            StatusCode::UNAUTHORIZED => {
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let body = response.bytes().await.map_err(|error| self.no_agent(&error))?;
+        let answer = serde_json::from_slice::<ErrorBody>(&body);
+        let is_expired = answer.as_ref().is_ok_and(|answer| answer.error.code == TOKEN_EXPIRED);
+        match answer {
+            // Also from a proxy that asks for a password of its own.
+            _ if status == StatusCode::UNAUTHORIZED && !is_expired => {
                 Err(Error::Unauthorized { server: self.address(), sent: self.authorization.is_some() })
             }
-            status => {
-                let body = response.bytes().await.map_err(|error| self.no_agent(&error))?;
-                match serde_json::from_slice::<ErrorBody>(&body) {
-                    Ok(ErrorBody { error }) => {
-                        let help = match status {
-                            StatusCode::NOT_FOUND => self.similar_application(path).await.or(error.help),
-                            _ => error.help,
-                        };
-                        Err(Error::Answer { status, code: error.code, message: error.message, help })
-                    }
-                    Err(_) => Err(self.foreign_answer(status)),
-                }
+            Ok(ErrorBody { error }) => {
+                let help = match status {
+                    StatusCode::NOT_FOUND => self.similar_application(path).await.or(error.help),
+                    _ => error.help,
+                };
+                Err(Error::Answer { status, code: error.code, message: error.message, help })
             }
+            Err(_) => Err(self.foreign_answer(status)),
         }
     }
 

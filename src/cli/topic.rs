@@ -108,7 +108,9 @@ fn of_code(code: &str) -> Option<Topic> {
         "engine" => Some(Topic::Engine),
         "stateDirectory" | "database" => Some(Topic::StateDirectory),
         "provider" => Some(Topic::OpenId),
-        "unauthorized" | "forbidden" | "notEnrolled" | "tooManyFailures" => Some(Topic::Access),
+        "unauthorized" | "tokenExpired" | "forbidden" | "notEnrolled" | "tooManyFailures" => {
+            Some(Topic::Access)
+        }
         "stopping" | "tooSlow" => Some(Topic::Agent),
         _ => None,
     }

@@ -198,7 +198,10 @@ async fn revoked_and_expired_tokens_are_refused() {
     let old = Fixture { router, ..it };
     let refused = old.send("GET", "/api/v1/applications", &secret, "").await;
     assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
-    assert_eq!(json(refused).await["error"]["message"], "the token old has expired");
+    let refused = json(refused).await;
+    let error = &refused["error"];
+    assert_eq!(error["message"], "the token old has expired");
+    assert_eq!(error["code"], "tokenExpired");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The commands as clients of a server that does not only answer as an agent does: a reverse proxy in front of one that starts again.
+//! The commands as clients of a server with given answers, such as those of a reverse proxy in front of an agent that starts again.
 
 use std::net::SocketAddr;
 
@@ -65,4 +65,17 @@ async fn release_waits_for_an_agent_behind_a_proxy() {
     ]);
     let (code, _, error) = run(server.await, &["release", "--undo"]).await;
     assert_eq!(code, 0, "{error}");
+}
+
+#[tokio::test]
+async fn expired_token_is_not_called_a_wrong_one() {
+    let body = r#"{"error":{"code":"tokenExpired","message":"the token ci has expired","help":"make one"}}"#;
+    let server = answering(vec![("401 Unauthorized", body.to_owned())]).await;
+    let (code, _, error) = run(server, &["status"]).await;
+    assert_eq!(code, 2);
+    assert!(error.starts_with("error: the token ci has expired\nhelp: make one\n"), "{error}");
+    // A proxy asks for a password of its own.
+    let server = answering(vec![("401 Unauthorized", "<html></html>".to_owned())]).await;
+    let (_, _, error) = run(server, &["status"]).await;
+    assert!(error.contains("requires a token"), "{error}");
 }

@@ -9,6 +9,7 @@ use std::{
 use nix::unistd::{AccessFlags, access};
 use reqwest::{Method, Response, StatusCode, Url, header};
 use serde::{Serialize, de::DeserializeOwned};
+use tokio::time::timeout;
 
 use super::{context::Environment, options::ServerArgs};
 use driftless_config::{SOCKET_FOLDER, SOCKET_NAME};
@@ -32,6 +33,9 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Longer than the agent's own limit for an answer, so that the agent's error arrives.
 const ANSWER_WITHIN: Duration = Duration::from_secs(40);
+
+/// For requests whose work has no limit in the agent, such as the removal of many images. An agent that is gone ends them earlier.
+const WORK_WITHIN: Duration = Duration::from_mins(30);
 
 /// A stream sends a comment every 15 s.
 const STREAM_SILENCE: Duration = Duration::from_secs(45);
@@ -287,6 +291,15 @@ impl Client {
         self.decode(response).await
     }
 
+    /// A request whose work may take minutes.
+    pub(super) async fn post_work<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        let work = async {
+            let response = self.send(&self.endless, Method::POST, path, &[], None::<&()>).await?;
+            self.decode(response).await
+        };
+        timeout(WORK_WITHIN, work).await.unwrap_or_else(|_| Err(self.unanswered()))
+    }
+
     /// A request without an answer.
     pub(super) async fn delete(&self, path: &str) -> Result<(), Error> {
         self.send(&self.requests, Method::DELETE, path, &[], None::<&()>).await.map(drop)
@@ -322,6 +335,7 @@ impl Client {
         body: Option<&impl Serialize>,
     ) -> Result<Response, Error> {
         let url = format!("{}{path}", bare(&self.server));
+        let only_asks = method == Method::GET;
         let mut request = client.request(method, url);
         for (name, value) in headers {
             request = request.header(name, *value);
@@ -333,7 +347,10 @@ impl Client {
             let json = serde_json::to_vec(body).expect("requests can be serialised");
             request = request.header(header::CONTENT_TYPE, "application/json").body(json);
         }
-        let response = request.send().await.map_err(|error| self.no_agent(&error))?;
+        let response = request.send().await.map_err(|error| {
+            let may_be_done = !only_asks && error.is_timeout() && !error.is_connect();
+            if may_be_done { self.unanswered() } else { self.no_agent(&error) }
+        })?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
@@ -397,6 +414,12 @@ impl Client {
             Some(host) => host.parse::<std::net::Ipv4Addr>().is_ok_and(|it| it.is_loopback()),
             None => false,
         }
+    }
+
+    /// The agent has got the request, and its answer is late.
+    fn unanswered(&self) -> Error {
+        let reason = "it did not answer in time, and may still do what was asked".to_owned();
+        Error::NoAgent { server: self.address(), reason }
     }
 
     fn no_agent(&self, error: &reqwest::Error) -> Error {

@@ -38,7 +38,7 @@ pub(super) struct ImagesArgs {
 pub(super) async fn images(args: &ImagesArgs, context: &Context<'_>) -> Result<Verdict, Error> {
     let client = Client::new(&args.server, context.environment)?;
     if args.remove {
-        let cleanup: ImageCleanup = client.post("/api/v1/images/clean-up", None::<&()>).await?;
+        let cleanup: ImageCleanup = client.post_work("/api/v1/images/clean-up").await?;
         print(&match args.output {
             Output::Json => json(&cleanup),
             Output::Yaml => yaml(&cleanup),

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::{
     sync::Notify,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -28,6 +28,10 @@ use crate::{RequestError, error::chain, random::seed};
 
 /// The pause after a refusal that only a user can end, such as that of a wrong token.
 const REFUSED_PAUSE: Duration = Duration::from_mins(10);
+
+/// The longest test: a mail server is tried at each of its addresses in turn, and the command line waits no longer than 40 seconds. An
+/// error of the first address still arrives.
+const TEST_WITHIN: Duration = Duration::from_secs(35);
 
 /// Longest pause while nothing waits.
 const LOOK_EVERY: Duration = Duration::from_hours(1);
@@ -191,8 +195,10 @@ impl Notifications {
         if delivery == TestDelivery::Preview {
             return Some(Ok(message));
         }
-        let sent = sender.send(&batch, place, now).await;
         let fail = |reason: String| RequestError::Refused(format!("could not send to `{name}`: {reason}"));
+        let Ok(sent) = timeout(TEST_WITHIN, sender.send(&batch, place, now)).await else {
+            return Some(Err(fail(format!("no answer within {} s", TEST_WITHIN.as_secs()))));
+        };
         Some(match sent {
             Ok(refused) if refused.is_empty() => Ok(message),
             Ok(refused) => Err(fail(in_words(&refused))),

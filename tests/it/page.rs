@@ -227,6 +227,32 @@ async fn retry_is_offered_for_every_failed_commit() {
 }
 
 #[tokio::test]
+async fn retry_is_offered_for_what_failed_without_a_commit() {
+    let failed = |reason: &str| {
+        let mut application = shop();
+        application.status.waits = vec![WaitStatus {
+            reason: reason.to_owned(),
+            object: "setup".to_owned(),
+            message: "setup failed".to_owned(),
+            attempt: None,
+            until: None,
+        }];
+        application
+    };
+    for (reason, is_offered) in [("JobFailed", true), ("Failed", true), ("HookFailed", false)] {
+        let shown = page_of(failed(reason), "/applications/shop").await;
+        assert_eq!(shown.contains("shop/retry"), is_offered, "{reason}: {shown}");
+    }
+    let mut suspended = failed("JobFailed");
+    suspended.spec.policy.suspended = true;
+    assert!(!page_of(suspended, "/applications/shop").await.contains("shop/retry"));
+    // The hook of a removal has failed.
+    let mut removed = failed("JobFailed");
+    removed.status.conditions.push(not_in_git());
+    assert!(!page_of(removed, "/applications/shop").await.contains("shop/retry"));
+}
+
+#[tokio::test]
 async fn suspended_application_offers_nothing_that_is_refused() {
     let mut suspended = blog();
     suspended.spec.policy.suspended = true;

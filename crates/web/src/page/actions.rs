@@ -215,7 +215,10 @@ impl Action {
                 "The application goes back to the last revision that succeeded. The commit is skipped until somebody tries it \
                  again, or the next commit."
             }
-            Self::Retry => "The newest commit has failed. The agent tries it once more, from the beginning.",
+            Self::Retry => {
+                "If the newest commit has failed, the agent tries it once more, from the beginning. If not, it starts the Jobs, \
+                 hooks and containers again that failed for good."
+            }
             Self::Remove => {
                 "Git does not have the application any more. The agent removes its containers and networks, and on \
                  request its volumes with all their data."
@@ -242,7 +245,7 @@ impl Action {
             Self::Adopt => "The objects that it found running were adopted.",
             Self::Prune => "The removal was confirmed.",
             Self::AcceptRewrite => "The rewritten history was accepted.",
-            Self::Retry => "The commit is tried once more.",
+            Self::Retry => "What failed is tried once more.",
             Self::Promote => "The canary was promoted.",
             Self::Abort => "The application goes back to the last revision that succeeded.",
             Self::Remove => "The removal was accepted.",
@@ -298,12 +301,20 @@ fn is_offered(action: Action, application: &Application, revisions: &[Revision])
         Action::Adopt => waits_for("NotAdopted"),
         Action::Prune => waits_for("PruneHeld"),
         Action::AcceptRewrite => rejected_rewrite(application).is_some(),
-        Action::Retry => has_failed || waits_for("OwnUpdateFailed"),
+        Action::Retry => has_failed || waits_for("OwnUpdateFailed") || has_ended_failed(application),
         Action::Promote => waits_for("Canary"),
         Action::Abort => status.workloads.values().any(|workload| workload.canary.is_some()),
         Action::Remove | Action::Forget => has_left_git,
         Action::Restart | Action::Scale | Action::ResetScale => false,
     }
+}
+
+/// Whether a container, Job or hook has failed for good, which a retry starts again also if no commit has failed. While the application is
+/// suspended that is refused, and a failed hook of a removal is tried again by the removal.
+fn has_ended_failed(application: &Application) -> bool {
+    let is_acted_on = !application.spec.policy.suspended && !application.has_left_git();
+    let mut waits = application.status.waits.iter();
+    is_acted_on && waits.any(|wait| matches!(wait.reason.as_str(), "Failed" | "JobFailed"))
 }
 
 /// The sentence about the rewritten history that the agent has rejected, if it has.

@@ -1,7 +1,7 @@
 //! The door of all guarded routes: identifies the actor, checks what the request needs, limits how many requests are
 //! answered at the same time, and writes the audit.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, io, sync::Arc, time::Duration};
 
 use axum::{
     body::Body,
@@ -9,7 +9,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use futures_util::StreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
 use hyper::body::Body as _;
 use tokio::{sync::Semaphore, time::sleep};
@@ -21,6 +21,7 @@ use super::{
         foreign_refusal, is_cross_site, is_same_origin,
     },
     acting::{ActingRequests, unanswered},
+    cut_off::cut_off_at,
     error::Error,
     fleet::{instance_of, note_conflict},
     limits::MOST_REQUESTS,
@@ -165,7 +166,8 @@ async fn answer_and_audit(
     audited.await.unwrap_or_else(|error| unanswered(&error).into_response())
 }
 
-/// Ends a stream when the token or session of its request is not valid any more.
+/// Ends a stream when the token or session of its request is not valid any more. A stream of events has no end, and goes on in another
+/// request; any other answer is cut off.
 fn end_with_credentials(
     response: Response,
     authenticator: &Arc<Authenticator>,
@@ -185,7 +187,16 @@ fn end_with_credentials(
             }
         }
     };
-    response.map(|body| Body::from_stream(body.into_data_stream().take_until(refused)))
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    let has_events = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+    response.map(|body| {
+        let data = body.into_data_stream();
+        if has_events {
+            Body::from_stream(data.take_until(refused))
+        } else {
+            Body::from_stream(cut_off_at(data.map_err(io::Error::other), refused))
+        }
+    })
 }
 
 /// Whether an actor may do what a request needs.

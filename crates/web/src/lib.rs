@@ -30,6 +30,7 @@ mod access_routes;
 mod acting;
 mod answers;
 mod api;
+mod cut_off;
 mod error;
 mod events;
 mod fleet;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     access::{Caller, audit::AuditNote},
     api::{ask, read_object},
+    cut_off::cut_off_at,
     error::Error,
     limits::ANSWER_WITHIN,
     parameters::Parameters,
@@ -167,7 +168,7 @@ pub(super) async fn logs(
         let _seat = &seat;
         part
     });
-    let body = Body::from_stream(stream.take_until(stopping.0.cancelled_owned()));
+    let body = Body::from_stream(cut_off_at(stream, stopping.0.cancelled_owned()));
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response())
 }
 

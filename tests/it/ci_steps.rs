@@ -174,6 +174,11 @@ async fn action_reports_changes_between_two_commits() {
     given.push(("VARIABLES", "WORD=-----BEGIN\nMIIEvhunter2\n"));
     let (code, said) = job.run(&script, &given).await;
     assert!(code == 2 && said.contains("is not NAME=VALUE") && !said.contains("hunter2"), "{said}");
+    // Each line of the further options counts.
+    let mut given = with("HEAD^1", "false", "preview").to_vec();
+    given.extend([("VARIABLES", "WORD=x"), ("ARGS", "\n--fail-on removed\n--no-such-option\n")]);
+    let (code, said) = job.run(&script, &given).await;
+    assert!(code == 2 && said.contains("--no-such-option"), "{said}");
     let (code, said) = job.run(&script, &with("HEAD", "false", "deploy")).await;
     assert!(code == 2 && said.contains("command is preview or drift, not deploy"), "{said}");
 }

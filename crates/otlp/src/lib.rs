@@ -85,6 +85,21 @@ pub fn collector(environment: impl Fn(&str) -> Option<String>) -> Option<(&'stat
     })
 }
 
+/// The name of the service: that of its own variable, else that among the attributes, else that of the program.
+fn service_name(environment: impl Fn(&str) -> Option<String>) -> String {
+    let among_attributes = || {
+        let attributes = environment("OTEL_RESOURCE_ATTRIBUTES")?;
+        // Of several, the last one counts, as for the library.
+        let mut pairs = attributes.rsplit(',').filter_map(|attribute| attribute.split_once('='));
+        pairs.find(|(key, _)| key.trim() == "service.name").map(|(_, value)| value.trim().to_owned())
+    };
+    environment("OTEL_SERVICE_NAME")
+        .filter(|name| !name.is_empty())
+        .or_else(among_attributes)
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "driftless".to_owned())
+}
+
 impl LogExport {
     /// The way to the collector that the environment names, if it names one. Nothing is sent yet.
     ///
@@ -104,10 +119,9 @@ impl LogExport {
         }
         let exporter = LogExporter::builder().with_http().with_endpoint(&endpoint).build();
         let exporter = exporter.map_err(|error| Error::Exporter { variable, endpoint, error })?;
-        let mut resource = Resource::builder().with_attribute(KeyValue::new("service.version", version));
-        if environment("OTEL_SERVICE_NAME").is_none_or(|name| name.is_empty()) {
-            resource = resource.with_service_name("driftless");
-        }
+        let resource = Resource::builder()
+            .with_attribute(KeyValue::new("service.version", version))
+            .with_service_name(service_name(&environment));
         let provider = SdkLoggerProvider::builder()
             .with_resource(resource.build())
             .with_batch_exporter(exporter)
@@ -190,6 +204,16 @@ mod tests {
         assert_eq!(address(&both).as_deref(), Some("http://l/in"));
         assert_eq!(address(&[both[0], ("OTEL_SDK_DISABLED", "TRUE")]), None);
         assert_eq!(address(&[both[0], ("OTEL_LOGS_EXPORTER", "none")]), None);
+    }
+
+    #[test]
+    fn service_has_the_name_of_the_environment() {
+        let name = |set: &[(&str, &str)]| service_name(environment(set));
+        let attributes = ("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=home, service.name = nas");
+        assert_eq!(name(&[]), "driftless");
+        assert_eq!(name(&[("OTEL_SERVICE_NAME", ""), attributes]), "nas");
+        assert_eq!(name(&[("OTEL_SERVICE_NAME", "agent"), attributes]), "agent");
+        assert_eq!(name(&[("OTEL_RESOURCE_ATTRIBUTES", "service.name=,a=b")]), "driftless");
     }
 
     #[test]

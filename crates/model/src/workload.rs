@@ -425,6 +425,14 @@ impl Workload {
             && self.parts.iter().zip(&other.parts).all(|(a, b)| a.is_like(b))
     }
 
+    /// Whether the files that are rewritten in place have the same contents. [`Workload::is_like`] and [`Workload::spec`] leave them out,
+    /// as a change of them replaces no instance.
+    pub fn has_same_files(&self, other: &Self) -> bool {
+        let mut both = self.in_place.iter().zip(&other.in_place);
+        self.in_place.len() == other.in_place.len()
+            && both.all(|(own, its)| own.0 == its.0 && own.1.content == its.1.content)
+    }
+
     /// Follows `rollback_config` instead of `update_config`, if there is one, and has no canary: it goes back at once.
     pub(crate) fn use_rollback_settings(&mut self) {
         self.canary.clear();

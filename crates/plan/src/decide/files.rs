@@ -58,7 +58,8 @@ pub(crate) fn deliver(draft: &mut Draft<'_>, workload: &Workload, instances: &In
             }
             continue;
         }
-        let written = draft.write_files(workload, &instance.instance, instance.into(), &cause, pulls.clone());
+        let (id, files) = (&instance.instance, &workload.in_place);
+        let written = draft.write_files(files, id, instance.into(), &cause, pulls.clone());
         for it in asked {
             if let OnChange::Signal(signal) = it {
                 let (container, signal) = (ContainerRef::from(instance), signal.clone());
@@ -88,11 +89,21 @@ pub(crate) fn ended_with_others(
     (!files.is_empty()).then_some(Cause::FilesChanged { files })
 }
 
-/// The targets with content that a container has not read. While images are missing, running containers stay as they are.
+/// Whether a container has read all files of a definition.
+pub(crate) fn has_read(draft: &Draft<'_>, workload: &Workload, instance: &Instance) -> bool {
+    unread(draft, workload, instance).is_empty()
+}
+
+/// The targets that a container is to read now. While its workload waits for its turn or images are missing, it keeps its files.
 fn undelivered(draft: &Draft<'_>, workload: &Workload, instance: &Instance) -> BTreeSet<String> {
-    if !draft.missing_images.is_empty() || workload.spec() != instance.spec {
+    if draft.keeps_files(&instance.instance.workload) || workload.spec() != instance.spec {
         return BTreeSet::new();
     }
+    unread(draft, workload, instance)
+}
+
+/// The targets with content that a container has not read.
+fn unread(draft: &Draft<'_>, workload: &Workload, instance: &Instance) -> BTreeSet<String> {
     let told = draft.facts.record.delivered.get(&instance.id);
     let is_told = |target: &str, file: &InPlace| told.and_then(|it| it.get(target)) == Some(&file.content);
     workload.in_place.iter().filter(|(target, file)| !is_told(target, file)).map(|it| it.0.clone()).collect()

@@ -42,7 +42,8 @@ pub(crate) fn tend(draft: &mut Draft<'_>, subject: Subject<'_>, own: &Instance) 
     let Preconditions::Met(after) = preconditions::check(draft, subject) else { return };
     let creation = draft.creation(subject, own.instance.slot, own.anonymous_volumes.clone());
     let (cause, container) = (Cause::SpecChanged, own.into());
-    let after = match draft.write_files(workload, &own.instance, container, &cause, after.clone()) {
+    let files = &workload.in_place;
+    let after = match draft.write_files(files, &own.instance, container, &cause, after.clone()) {
         Some(written) => vec![written],
         None => after,
     };

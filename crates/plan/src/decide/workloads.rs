@@ -6,7 +6,7 @@ use crate::{
     decide::{
         addresses,
         canary::roll_canary,
-        former_folder, own_update,
+        files, former_folder, own_update,
         rollout::{allow_starts, complete, keep, roll, wait_paused},
         secrets, stateful_order, waves,
         writers::taken_over,
@@ -35,7 +35,10 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
                     let back = Workload { replicas: back.replicas, ..wanted.clone() };
                     roll(draft, Subject { name, workload: &back }, members);
                 }
-                None => stay(draft, subject, reached, members),
+                None => {
+                    draft.without_turn.insert(name.clone());
+                    stay(draft, subject, reached, members);
+                }
             }
             let spec = draft.facts.spec(subject);
             if back.is_none() || members.iter().all(|member| member.spec == spec) {
@@ -128,19 +131,22 @@ fn roll_forward(
     note_begun(draft, subject, members);
 }
 
-/// Remembers the desired definition once a container of it has run, if it is another one than that of the version reached last. A newer
-/// commit that has to wait keeps it. A creation that is only planned, or a start that is refused, has changed nothing.
+/// Remembers the desired definition once a container of it has run with its files, if it is another one than that of the version reached
+/// last. A newer commit that has to wait keeps it. A creation that is only planned, or a start that is refused, has changed nothing.
 fn note_begun(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance]) {
     let Subject { name, workload } = subject;
     let facts = draft.facts;
     let known = facts.record.begun.get(name);
     let reached = facts.target.fallback.and_then(|reached| reached.workloads.get(name));
-    let is_as_reached = reached.is_some_and(|reached| reached.is_like(workload));
+    let is_as_reached = reached.is_some_and(|reached| is_same_version(reached, workload));
     if facts.is_settled() || known == Some(workload) || (is_as_reached && known.is_none()) {
         return;
     }
     let spec = facts.spec(subject);
-    if members.iter().any(|member| has_run(member) && member.spec == spec) {
+    let is_new = |member: &&Instance| {
+        has_run(member) && member.spec == spec && files::has_read(draft, workload, member)
+    };
+    if members.iter().any(is_new) {
         draft.plan.begun.insert(name.clone(), workload.clone());
     }
 }
@@ -154,8 +160,15 @@ fn has_begun(
     members: &[&Instance],
 ) -> bool {
     let spec = draft.facts.spec(subject);
-    let is_changed = before.is_some_and(|before| before.spec() != spec);
-    is_changed && !draft.facts.is_held_by_hooks && members.iter().any(|member| member.spec == spec)
+    let workload = subject.workload;
+    let is_changed = before.is_some_and(|before| before.spec() != spec || !before.has_same_files(workload));
+    let is_new = |member: &&Instance| member.spec == spec && files::has_read(draft, workload, member);
+    is_changed && !draft.facts.is_held_by_hooks && members.iter().any(is_new)
+}
+
+/// Whether instances of both are the same and read the same files.
+fn is_same_version(before: &Workload, workload: &Workload) -> bool {
+    before.is_like(workload) && before.has_same_files(workload)
 }
 
 /// Whether a workload may return before its turn to the version that was reached last: the commit asks for it too, as a rollback does. A
@@ -163,7 +176,7 @@ fn has_begun(
 fn goes_back(draft: &Draft<'_>, subject: Subject<'_>, before: &Workload, members: &[&Instance]) -> bool {
     let Subject { name: _, workload } = subject;
     let serves = |member: &&Instance| member.is_available(workload.min_ready, draft.facts.now);
-    before.is_like(workload) && !(draft.facts.is_held_by_hooks && members.iter().any(serves))
+    is_same_version(before, workload) && !(draft.facts.is_held_by_hooks && members.iter().any(serves))
 }
 
 /// Keeps a workload at the version that runs until the commit may change it, and creates what is missing of it.
@@ -193,7 +206,11 @@ fn kept_definition<'a: 'w, 'w>(
         let spec = draft.facts.spec(Subject { name, workload: definition });
         members.iter().any(|member| has_run(member) && member.spec == spec)
     };
-    let running = [held, before, begun, Some(wanted)].into_iter().flatten().find(runs);
+    // Of those that differ in their files alone, the one whose files have been read.
+    let reads =
+        |definition: &&Workload| members.iter().any(|member| files::has_read(draft, definition, member));
+    let known = || [held, before, begun, Some(wanted)].into_iter().flatten();
+    let running = known().find(|it| runs(it) && reads(it)).or_else(|| known().find(runs));
     let is_lost = !members.iter().any(|member| has_run(member));
     running.or_else(|| begun.filter(|_| is_lost)).or(held).or(before)
 }

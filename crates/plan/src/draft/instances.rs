@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
-    Condition, ContainerId, Dependency, Instance, InstanceId, Role, State, Subject, Workload,
+    Condition, ContainerId, ContentId, Dependency, InPlace, Instance, InstanceId, Role, State, Subject,
+    Workload,
 };
 
 use crate::{
     action::{Action, ContainerRef, Creation},
     cause::Cause,
     draft::Draft,
-    facts::{namespaces::guests, standing::is_up},
+    facts::{Facts, namespaces::guests, standing::is_up},
 };
 
 impl Draft<'_> {
@@ -119,7 +120,8 @@ impl<'a> Draft<'a> {
         let container = ContainerRef::Name(creation.name.clone());
         let instance = creation.instance.clone();
         // The engine refuses to mount a file that does not exist.
-        let after = match self.write_files(workload, &instance, container.clone(), cause, after.clone()) {
+        let files = &workload.in_place;
+        let after = match self.write_files(files, &instance, container.clone(), cause, after.clone()) {
             Some(written) => vec![written],
             None => after,
         };
@@ -173,12 +175,35 @@ impl<'a> Draft<'a> {
         let container = ContainerRef::from(instance);
         let definition = self.facts.target.definition(instance).filter(|it| it.spec() == instance.spec);
         if let Some(workload) = definition {
-            let id = &instance.instance;
-            after.extend(self.write_files(workload, id, container.clone(), &cause, after.clone()));
+            let (id, files) = (&instance.instance, self.files_at_start(workload, instance));
+            after.extend(self.write_files(&files, id, container.clone(), &cause, after.clone()));
         }
         let started = self.push(Action::StartInstance { container }, cause.clone(), after);
         self.run_hooks(instance, cause, vec![started]);
         started
+    }
+
+    /// The files to start an instance with. One that keeps its files is started with those that it has read, as far as a known version has
+    /// them. Secrets are kept in memory only: after a restart of the host, those of the target alone are sure to be there.
+    fn files_at_start(&self, workload: &Workload, instance: &Instance) -> BTreeMap<String, InPlace> {
+        let Facts { target, record, .. } = *self.facts;
+        let name = &instance.instance.workload;
+        let mut files = workload.in_place.clone();
+        let Some(read) = record.delivered.get(&instance.id).filter(|_| self.keeps_files(name)) else {
+            return files;
+        };
+        let stacks = [Some(target.stack), target.fallback].into_iter().flatten();
+        let versions: Vec<&Workload> =
+            stacks.filter_map(|stack| stack.workloads.get(name)).chain(record.begun.get(name)).collect();
+        for (place, file) in files.iter_mut().filter(|(_, file)| !file.secret) {
+            let is_known = |content: &&ContentId| {
+                versions.iter().filter_map(|it| it.in_place.get(place)).any(|it| it.content == **content)
+            };
+            if let Some(content) = read.get(place).filter(is_known) {
+                file.content.clone_from(content);
+            }
+        }
+        files
     }
 
     /// Runs the `post_start` commands of an instance that exists.
@@ -193,16 +218,16 @@ impl<'a> Draft<'a> {
     /// them. Returns the step, if there are such files.
     pub(crate) fn write_files(
         &mut self,
-        workload: &Workload,
+        files: &BTreeMap<String, InPlace>,
         instance: &InstanceId,
         container: ContainerRef,
         cause: &Cause,
         after: Vec<usize>,
     ) -> Option<usize> {
-        if workload.in_place.is_empty() {
+        if files.is_empty() {
             return None;
         }
-        let (instance, files) = (instance.clone(), workload.in_place.clone());
+        let (instance, files) = (instance.clone(), files.clone());
         Some(self.push(Action::WriteFiles { container, instance, files }, cause.clone(), after))
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) provided: BTreeMap<String, usize>,
     /// Workloads with an image that cannot be pulled or built now. While there is one, nothing is stopped for the commit.
     pub(crate) missing_images: BTreeSet<WorkloadName>,
+    /// Workloads that wait for `PreSync` hooks or a lower wave, and do not go back. Their containers keep the files that they have read.
+    pub(crate) without_turn: BTreeSet<WorkloadName>,
     /// Workloads with containers that Docker Compose started and nobody adopted.
     pub(crate) not_adopted: BTreeSet<WorkloadName>,
     /// Containers of services that Git does not have any more, which do not run and are started again, because they have to stay for now.
@@ -67,6 +69,7 @@ impl<'a> Draft<'a> {
             pulls: BTreeMap::new(),
             provided: BTreeMap::new(),
             missing_images: BTreeSet::new(),
+            without_turn: BTreeSet::new(),
             not_adopted: BTreeSet::new(),
             returning: BTreeSet::new(),
             starts_left: 0,
@@ -105,6 +108,12 @@ impl<'a> Draft<'a> {
     /// Whether this plan stops or removes a container.
     pub(crate) fn ends(&self, id: &ContainerId) -> bool {
         self.removed.contains_key(id) || self.stopped.contains_key(id)
+    }
+
+    /// Whether the containers of a workload keep the files that they have read: its turn has not come, or an image of the commit is
+    /// missing.
+    pub(crate) fn keeps_files(&self, name: &WorkloadName) -> bool {
+        !self.missing_images.is_empty() || self.without_turn.contains(name)
     }
 
     /// The names of the workloads with missing images, for messages.

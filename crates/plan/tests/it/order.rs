@@ -19,7 +19,7 @@ use proptest::prelude::*;
 use crate::{
     held_orphans::restart_engine,
     prune::settle,
-    stage::{NOON, Stage, stack, workload},
+    stage::{NOON, Stage, stack, with_file, workload},
 };
 
 fn job(name: &str, image: &str) -> Workload {
@@ -301,6 +301,125 @@ fn way_back_waits_for_hooks_only_while_something_serves() {
     shop.attempt(3);
     let plan = shop.rounds();
     assert_eq!(shop.running(), ["db=db:1", "dump-3-1=web:1"], "{plan}");
+}
+
+fn one_shot(content: &str) -> Workload {
+    Workload { kind: WorkloadKind::default(), ..with_file(content, job("migrate", "good:2")) }
+}
+
+/// The file is a migration, and the hook saves the data first.
+#[test]
+fn changed_file_of_a_one_shot_waits_for_hooks() {
+    let version = |content: &str, dump: &str| {
+        stack([("migrate", one_shot(content)), ("dump", hook("dump", dump, HookPhase::PreSync))])
+    };
+    let mut shop = Theatre::new(version("one", "good:1"));
+    shop.attempt(1);
+    assert!(shop.rounds().is_settled());
+    for (attempt, dump) in [(2, "web:1"), (3, "bad:1")] {
+        shop.git = version("two", dump);
+        shop.attempt(attempt);
+        let plan = shop.rounds();
+        assert_eq!(shop.stage.read_by("shop-migrate-1"), ("one".to_owned(), 1), "{plan}");
+    }
+    shop.git = version("two", "good:1");
+    shop.attempt(4);
+    let plan = shop.rounds();
+    assert!(plan.is_settled(), "{plan}");
+    assert_eq!(shop.stage.read_by("shop-migrate-1"), ("two".to_owned(), 2));
+}
+
+#[test]
+fn changed_file_waits_for_its_wave() {
+    let version = |content: &str, image: &str| {
+        let db = Workload { strategy: Rollout::Recreate, ..workload(image, 1) };
+        let web = in_wave(1, with_file(content, workload("web:1", 1)));
+        stack([("db", db), ("migrate", in_wave(1, one_shot(content))), ("web", web)])
+    };
+    let mut shop = Theatre::new(version("one", "db:1"));
+    assert!(shop.rounds().is_settled());
+    shop.stage.sick.insert("db:2".to_owned());
+    shop.git = version("two", "db:2");
+    let plan = shop.rounds();
+    for name in ["shop-migrate-1", "shop-web-1"] {
+        assert_eq!(shop.stage.read_by(name), ("one".to_owned(), 1), "{plan}");
+    }
+    shop.stage.sick.clear();
+    let plan = shop.rounds();
+    assert!(plan.is_settled(), "{plan}");
+    for name in ["shop-migrate-1", "shop-web-1"] {
+        assert_eq!(shop.stage.read_by(name), ("two".to_owned(), 2));
+    }
+}
+
+/// A shop whose service has a file, as it was synced at first.
+fn shop_with_file() -> Theatre {
+    let mut shop = Theatre::new(with_files("one", "db:1", "good:1"));
+    shop.attempt(1);
+    assert!(shop.rounds().is_settled());
+    shop
+}
+
+fn with_files(content: &str, db: &str, dump: &str) -> Stack {
+    let web = with_file(content, workload("web:1", 1));
+    stack([("db", workload(db, 1)), ("web", web), ("dump", hook("dump", dump, HookPhase::PreSync))])
+}
+
+fn crash_web(shop: &mut Theatre) {
+    let finished = shop.stage.now;
+    shop.stage.named("shop-web-1").state =
+        State::Exited { code: 1, finished, out_of_memory: false, error: String::new() };
+    shop.rounds();
+    assert!(shop.stage.named("shop-web-1").is_running());
+}
+
+#[test]
+fn delivered_file_stays_while_hooks_of_a_newer_commit_run() {
+    let mut shop = shop_with_file();
+    // Its file is delivered, but the commit is not reached.
+    shop.stage.sick.insert("db:2".to_owned());
+    shop.git = with_files("two", "db:2", "good:1");
+    shop.attempt(2);
+    shop.rounds();
+    assert_eq!(shop.stage.read_by("shop-web-1"), ("two".to_owned(), 2));
+    for (attempt, content) in [(3, "two"), (4, "one"), (5, "three")] {
+        shop.git = with_files(content, "db:1", "web:1");
+        shop.attempt(attempt);
+        let plan = shop.rounds();
+        assert_eq!(shop.stage.read_by("shop-web-1"), ("two".to_owned(), 2), "{content}: {plan}");
+    }
+    // A start in between writes the same file.
+    crash_web(&mut shop);
+    assert_eq!(shop.stage.read_by("shop-web-1"), ("two".to_owned(), 3));
+    // The hook fails, and the next commit reverts the file.
+    shop.git = with_files("three", "db:1", "bad:1");
+    shop.attempt(6);
+    let plan = shop.rounds();
+    assert_eq!(shop.stage.read_by("shop-web-1"), ("two".to_owned(), 3), "{plan}");
+    shop.git = with_files("one", "db:1", "good:1");
+    shop.attempt(7);
+    let plan = shop.rounds();
+    assert!(plan.is_settled(), "{plan}");
+    assert_eq!(shop.stage.read_by("shop-web-1"), ("one".to_owned(), 4));
+}
+
+#[test]
+fn service_that_starts_while_hooks_run_keeps_its_file() {
+    let mut shop = shop_with_file();
+    shop.git = with_files("two", "db:1", "web:1");
+    shop.attempt(2);
+    shop.rounds();
+    crash_web(&mut shop);
+    assert_eq!(shop.stage.read_by("shop-web-1"), ("one".to_owned(), 2));
+    shop.git = with_files("two", "db:1", "bad:1");
+    shop.attempt(3);
+    shop.rounds();
+    assert_eq!(shop.stage.read_by("shop-web-1"), ("one".to_owned(), 2));
+    shop.git = with_files("two", "db:1", "good:1");
+    shop.attempt(4);
+    let plan = shop.rounds();
+    assert!(plan.is_settled(), "{plan}");
+    assert_eq!(shop.stage.read_by("shop-web-1"), ("two".to_owned(), 3));
 }
 
 #[test]

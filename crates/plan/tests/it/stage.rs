@@ -8,9 +8,10 @@ use std::{
 
 use driftless_files::AppSpec;
 use driftless_model::{
-    AgentId, Condition, Container, ContainerId, Dependency, FailureAction, Format, Health, InPlace, Instance,
-    InstanceId, Location, Mask, MountSource, NetworkMode, Observed, OnChange, Policy, Record, Removal,
-    Replacement, Stack, StackHashes, State, Strategy, Timestamp, Workload, WorkloadName, is_proxy_image,
+    AgentId, Condition, Container, ContainerId, ContentId, Dependency, FailureAction, Format, Health,
+    InPlace, Instance, InstanceId, Location, Mask, Mount, MountSource, NetworkMode, Observed, OnChange,
+    Policy, Record, Removal, Replacement, Stack, StackHashes, State, Strategy, Timestamp, Workload,
+    WorkloadName, is_proxy_image,
 };
 use driftless_plan::{
     Action, Assessment, CommitSpan, Plan, Round, StepOutcome, Target, World, assess, note_executed,
@@ -56,6 +57,16 @@ pub(crate) fn workload(image: &str, replicas: u32) -> Workload {
         ..Container::default()
     };
     Workload { replicas, ..Workload::new(Location::new("compose.yaml", 1, 1), container) }
+}
+
+/// The same with a file whose change restarts it.
+pub(crate) fn with_file(content: &str, mut workload: Workload) -> Workload {
+    let (target, content) = ("/etc/app.conf".to_owned(), ContentId(content.to_owned()));
+    let source = MountSource::InPlace { secret: false, folder: false };
+    workload.container.mounts.push(Mount { target: target.clone(), source, read_only: false });
+    let file = InPlace { content, secret: false, on_change: OnChange::Restart };
+    workload.in_place.insert(target, file);
+    workload
 }
 
 pub(crate) fn stack(workloads: impl IntoIterator<Item = (&'static str, Workload)>) -> Stack {
@@ -233,6 +244,14 @@ impl Stage {
         let Observed { instances, parts, .. } = &mut self.world.observed;
         let found = instances.values_mut().chain(parts.values_mut()).find(|it| it.name == name);
         found.unwrap_or_else(|| panic!("there is no container {name}"))
+    }
+
+    /// The contents that a container has read last, and the number of times.
+    pub(crate) fn read_by(&mut self, name: &str) -> (String, u32) {
+        let id = self.named(name).id.clone();
+        let (files, times) = &self.told[&id];
+        let contents: Vec<&str> = files.values().map(|file| file.content.0.as_str()).collect();
+        (contents.join(" and "), *times)
     }
 
     pub(crate) fn available(&self, name: &WorkloadName) -> usize {

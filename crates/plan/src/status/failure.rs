@@ -50,8 +50,8 @@ impl CommitSpan {
 
     /// Whether an end is one of the commit. Of what was there before, and the overtaken commits left as it was, only the end after its
     /// own start is.
-    fn has(self, end: Timestamp, made: Timestamp) -> bool {
-        end >= self.started || (end >= self.open_since && made >= self.open_since)
+    fn has(self, end: Timestamp, began: Timestamp) -> bool {
+        end >= self.started || (end >= self.open_since && began >= self.open_since)
     }
 }
 
@@ -171,7 +171,7 @@ impl Round<'_> {
     fn failed_before(&self, span: CommitSpan) -> BTreeSet<&WorkloadName> {
         let instances = self.observed.by_workload();
         let has_failed = |instance: &Instance| {
-            matches!(instance.state, State::Exited { finished, .. } if !span.has(finished, instance.created))
+            matches!(instance.state, State::Exited { finished, .. } if !span.has(finished, self.began(instance)))
                 && has_ended_for_good(self.record, self.observed, self.stack, instance)
         };
         let lacks_nothing_else = |subject: &Subject<'_>| {
@@ -198,6 +198,14 @@ impl Round<'_> {
         let workloads = self.stack.subjects().filter(lacks_nothing_else).map(|subject| subject.name);
         let failed_jobs = jobs::all(self.stack).into_iter().filter(has_ended).map(|(of, _)| of);
         workloads.chain(failed_jobs).collect()
+    }
+
+    /// When a commit began with an instance: it made the container, or changed a file and so ran it again. Other runs in the same container
+    /// are no change of a commit.
+    fn began(&self, instance: &Instance) -> Timestamp {
+        let workload = self.stack.workloads.get(&instance.instance.workload);
+        let has_files = workload.is_some_and(|workload| !workload.in_place.is_empty());
+        instance.started.filter(|_| has_files).unwrap_or(instance.created)
     }
 
     /// A Job or container that failed and will not be tried again. The others get the time to come up, unless they wait for it.
@@ -273,7 +281,7 @@ impl Round<'_> {
 
     fn failed_container(&self, span: CommitSpan) -> Option<CommitFailure> {
         let failed = |instance: &&Instance| {
-            matches!(instance.state, State::Exited { finished, .. } if span.has(finished, instance.created))
+            matches!(instance.state, State::Exited { finished, .. } if span.has(finished, self.began(instance)))
                 && has_ended_for_good(self.record, self.observed, self.stack, instance)
         };
         self.observed.instances.values().filter(failed).find_map(|instance| {

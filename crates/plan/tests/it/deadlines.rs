@@ -11,7 +11,7 @@ use driftless_plan::{Action, Cause, CommitSpan, ContainerRef, Plan, Round, Step,
 
 use crate::{
     held_orphans::restart_engine,
-    stage::{NOON, Stage, stack, workload},
+    stage::{NOON, Stage, stack, with_file, workload},
 };
 
 fn reached(mut stage: Stage) -> Stage {
@@ -384,8 +384,20 @@ fn with_migration(tag: &str, web: &str) -> Stack {
     stack([("migrate", migrate), ("web", web)])
 }
 
+/// The same, with a migration that a changed file runs again.
+fn with_migration_file(content: &str) -> Stack {
+    let mut stack = with_migration("1", "web:1");
+    let migrate = stack.workloads.remove(&"migrate".into()).unwrap();
+    stack.workloads.insert("migrate".into(), with_file(content, migrate));
+    stack
+}
+
 fn migrated() -> Stage {
-    let mut stage = Stage::new(with_migration("1", "web:1"));
+    migrated_with(with_migration("1", "web:1"))
+}
+
+fn migrated_with(stack: Stack) -> Stage {
+    let mut stage = Stage::new(stack);
     stage.finishing.insert("migrate:1".to_owned());
     reached(stage)
 }
@@ -485,6 +497,29 @@ fn earlier_failure_counts_only_for_its_dependants() {
     // The overtaken commit began after the container was made, and left it as it was.
     let overtaken = Timestamp(NOON.0 + 1);
     assert_eq!(judge(&mut stage, CommitSpan { started: since, open_since: overtaken }), (true, None, false));
+}
+
+/// The overtaken commit has changed its file, and so it ran again in its old container.
+#[test]
+fn failure_with_a_changed_file_is_one_of_its_commit() {
+    let mut stage = migrated_with(with_migration_file("one"));
+    stage.tick(Duration::from_hours(1));
+    let open_since = stage.now;
+    stage.crashing.insert("migrate:1".to_owned());
+    stage.stack = with_migration_file("two");
+    for _ in 0..2 {
+        stage.round();
+        stage.tick(Duration::from_secs(10));
+    }
+    let started = stage.now;
+    let plan = stage.round();
+    let Stage { stack, policy, record, now, world, .. } = &stage;
+    let (hashes, observed) = (&StackHashes::of(stack), &world.observed);
+    let round = Round { stack, hashes, policy, observed, record, plan: &plan, now: *now };
+    let span = CommitSpan { started, open_since };
+    assert!(!round.is_applied(span), "{plan}");
+    let failure = round.rollout_failure(span).map(|failure| failure.reason);
+    assert!(failure.as_ref().is_some_and(|why| why.starts_with("migrate.1 failed")), "{failure:?} {plan}");
 }
 
 /// It mounts a file of the repository, whose change runs it again: in the same container, with the time of every rollout.

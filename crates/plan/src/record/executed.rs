@@ -72,6 +72,10 @@ pub fn note_executed(
         if let Action::StartInstance { container: ContainerRef::Id(id, _) } = &step.action {
             record.stopped.remove(id);
             record.leaving.remove(id);
+            // With other files it has work to do again. A run for another reason takes nothing from what is done.
+            if matches!(step.cause, Cause::FilesChanged { .. }) {
+                record.completed.remove(id);
+            }
         }
         if let Action::StopInstance { container, .. } = &step.action {
             // The end that we brought about is part of the crash that we have counted. If the container has been started

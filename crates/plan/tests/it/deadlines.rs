@@ -522,6 +522,33 @@ fn failure_with_a_changed_file_is_one_of_its_commit() {
     assert!(failure.as_ref().is_some_and(|why| why.starts_with("migrate.1 failed")), "{failure:?} {plan}");
 }
 
+/// Its process answers SIGTERM with code 0, as the engine or somebody stops it.
+#[test]
+fn run_with_a_changed_file_that_is_cut_off_begins_again() {
+    for is_by_hand in [false, true] {
+        let with_seed = |content: &str| {
+            let mut stack = with_migration_file(content);
+            stack.workloads.remove(&"web".into());
+            stack
+        };
+        let mut stage = migrated_with(with_seed("one"));
+        stage.finishing.clear();
+        stage.stack = with_seed("two");
+        stage.round();
+        stage.tick(Duration::from_mins(1));
+        stage.round();
+        let finished = stage.now;
+        let container = stage.named("shop-migrate-1");
+        assert!(container.is_running());
+        container.state = State::Exited { code: 0, finished, out_of_memory: false, error: String::new() };
+        container.touched_by_hand = is_by_hand.then_some(finished);
+        stage.tick(Duration::from_secs(10));
+        stage.world.observed.engine_started = (!is_by_hand).then_some(stage.now);
+        let plan = stage.round();
+        assert!(stage.named("shop-migrate-1").is_running(), "{plan}");
+    }
+}
+
 /// It mounts a file of the repository, whose change runs it again: in the same container, with the time of every rollout.
 #[test]
 fn migration_that_runs_again_has_all_its_time() {

@@ -39,9 +39,10 @@ pub(crate) fn note(record: &mut Record, plan: &Plan, outcomes: &[StepOutcome]) {
         let now: BTreeMap<String, ContentId> =
             files.iter().map(|(target, file)| (target.clone(), file.content.clone())).collect();
         let before = record.delivered.insert(id.clone(), now.clone());
-        // Earlier crashes happened with other files.
+        // Earlier crashes happened with other files, and the deadline begins again.
         if before.is_some_and(|it| it != now) {
             record.crashes.remove(instance);
+            record.progress.remove(&instance.workload);
         }
     }
 }

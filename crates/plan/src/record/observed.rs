@@ -483,12 +483,14 @@ fn measure(
     let is_standing =
         !is_further && !is_paused && !awaits_image && !is_excused && (!was_complete || is_complete);
     let at = before.filter(|_| is_standing).map_or(now, |it| it.at);
-    // A run that was cut off, by no fault of its own, has all its time again. A Swarm has another task for each try.
+    // A run that was cut off, by no fault of its own, has all its time again, unless the engine has restarted it by its policy. A Swarm
+    // has another task for each try.
     let begins_again = |instance: &&&Instance| {
         is_awaited_work
             && target.policy.engine != EngineKind::Swarm
             && record.is_current(instance, &spec)
             && !record.ends.contains_key(&instance.id)
+            && instance.restarts == 0
     };
     let runs = instances.iter().filter(begins_again).filter_map(|instance| match instance.state {
         State::Running { since, .. } => Some(since.min(now)),

@@ -569,6 +569,52 @@ fn migration_that_runs_again_has_all_its_time() {
     assert!(late_after.is_some_and(|minutes| minutes >= 9), "{late_after:?}");
 }
 
+/// It failed with the file of the day before.
+#[test]
+fn run_with_a_corrected_file_has_all_its_time() {
+    let mut stage = migrated_with(with_migration_file("one"));
+    stage.finishing.clear();
+    stage.crashing.insert("migrate:1".to_owned());
+    stage.stack = with_migration_file("wrong");
+    for pause in [Duration::from_secs(1), Duration::from_hours(24)] {
+        stage.round();
+        stage.tick(pause);
+        stage.round();
+    }
+    assert!(!stage.record.ends.is_empty());
+    stage.crashing.clear();
+    stage.stack = with_migration_file("right");
+    stage.round();
+    let late_after = (0..40).position(|_| {
+        stage.tick(Duration::from_mins(1));
+        is_late(&stage.round())
+    });
+    assert!(late_after.is_some_and(|minutes| minutes >= 8), "{late_after:?}");
+}
+
+/// The rounds miss each end, after which the engine starts it again at once.
+#[test]
+fn runs_that_the_engine_restarts_are_no_progress() {
+    let mut stage = migrated();
+    stage.stack = with_migration("2", "web:1");
+    let migrate = stage.stack.workloads.get_mut(&"migrate".into()).unwrap();
+    migrate.container.restart = RestartPolicy::OnFailure { max_retries: None };
+    for _ in 0..3 {
+        stage.round();
+        stage.tick(Duration::from_secs(10));
+    }
+    let late_after = (0..40).position(|_| {
+        let now = stage.now;
+        let container = stage.named("shop-migrate-1");
+        container.state = State::Running { since: now, health: Health::Healthy };
+        (container.started, container.restarts) = (Some(now), container.restarts + 1);
+        let is_late = is_late(&stage.round());
+        stage.tick(Duration::from_mins(1));
+        is_late
+    });
+    assert!(late_after.is_some(), "{:?}", stage.record.progress);
+}
+
 /// Each run is started again, for ever, and none of them is progress.
 #[test]
 fn awaited_migration_that_keeps_failing_fails_the_commit() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use driftless_forge::webhook;
 use driftless_forge::{webhook::Key, webhook::SamplePush};
-use driftless_model::{HookProvider, Timestamp};
+use driftless_model::{Timestamp, WebhookProvider};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -212,7 +212,7 @@ impl Bell {
         Self {
             client: reqwest::Client::builder().no_proxy().build().unwrap(),
             url: format!("http://{}/hook/{path}", agent.address()),
-            key: Key::new(HookProvider::HmacSha256, SECRET).unwrap(),
+            key: Key::new(WebhookProvider::HmacSha256, SECRET).unwrap(),
         }
     }
 
@@ -220,7 +220,7 @@ impl Bell {
     fn delivery(&self, commit: &str) -> reqwest::RequestBuilder {
         let push = SamplePush { repository: "infra", reference: "refs/heads/main", commit };
         let at = Timestamp(u64::try_from(now().as_millis()).unwrap());
-        let sample = webhook::sample(HookProvider::HmacSha256, &self.key, commit, at, push);
+        let sample = webhook::sample(WebhookProvider::HmacSha256, &self.key, commit, at, push);
         let request = self.client.post(&self.url);
         let headers = sample.headers.into_iter();
         headers.fold(request, |request, (name, value)| request.header(name, value)).body(sample.body)

@@ -7,7 +7,7 @@ use clap::Args;
 use super::{
     client,
     client::{Client, SUMMARIES, application_path},
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     findings::counted,
     options::ServerArgs,
@@ -45,7 +45,7 @@ pub(super) struct AdoptArgs {
     pub(super) server: ServerArgs,
 }
 
-pub(super) async fn adopt(args: &AdoptArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn adopt(args: &AdoptArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let Some(app) = &args.app else { return adopt_all(&client, args.dry_run, context).await };
     if args.dry_run {
@@ -53,14 +53,14 @@ pub(super) async fn adopt(args: &AdoptArgs, context: &Context<'_>) -> Result<Ver
         let is_refused = !plan.adoption_obstacles.is_empty();
         if plan.adoption.is_empty() && !is_refused {
             print(&context.fold(&nothing(app)))?;
-            return Ok(Verdict::Yes);
+            return Ok(ExitStatus::Success);
         }
         let plans = BTreeMap::from([(AppName(app.clone()), PlanResult::Plan(plan))]);
         print(&context.fold(&render_plan(&plans, context.colours)))?;
-        return Ok(if is_refused { Verdict::No } else { Verdict::Yes });
+        return Ok(if is_refused { ExitStatus::Negative } else { ExitStatus::Success });
     }
     print(&context.fold(&adopt_one(&client, app).await?))?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 /// Adopts one application. Returns the text for people.
@@ -81,7 +81,7 @@ fn nothing(app: &str) -> String {
 }
 
 /// Adopts every application that has something to adopt, or shows what that would do.
-async fn adopt_all(client: &Client, dry_run: bool, context: &Context<'_>) -> Result<Verdict, Error> {
+async fn adopt_all(client: &Client, dry_run: bool, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let (mut results, mut failed) = (BTreeMap::new(), Vec::new());
     for Application { name, .. } in client.get::<Vec<Application>>(SUMMARIES).await? {
         match client.get::<DryRun>(&application_path(name.as_str(), "/plan")?).await {
@@ -104,7 +104,7 @@ async fn adopt_all(client: &Client, dry_run: bool, context: &Context<'_>) -> Res
         print(&context.fold(
             "nothing of any application was started by docker compose or docker stack, or all of it was taken over before\n",
         ))?;
-        return Ok(Verdict::Yes);
+        return Ok(ExitStatus::Success);
     }
     let all = results.len();
     let (done, others) =
@@ -116,10 +116,10 @@ async fn adopt_all(client: &Client, dry_run: bool, context: &Context<'_>) -> Res
         print(&context.fold(&render_plan(&others, context.colours)))?;
     }
     if failed.is_empty() {
-        return Ok(Verdict::Yes);
+        return Ok(ExitStatus::Success);
     }
     let names: Vec<&str> = failed.iter().map(AppName::as_str).collect();
     let count = counted(all, "application");
     context.screen.say(format!("error: {} of {count} cannot be adopted: {}", names.len(), names.join(", ")));
-    Ok(Verdict::No)
+    Ok(ExitStatus::Negative)
 }

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{
     client::Client,
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     options::{ServerArgs, TextOrJson},
     output::print,
@@ -31,7 +31,7 @@ pub(super) struct AuditArgs {
     server: ServerArgs,
 }
 
-pub(super) async fn audit(args: &AuditArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn audit(args: &AuditArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let app = args.app.as_deref().map(AppName::parse).transpose()?;
     let filter = app.map_or_else(String::new, |app| format!("&app={app}"));
@@ -44,7 +44,7 @@ pub(super) async fn audit(args: &AuditArgs, context: &Context<'_>) -> Result<Ver
     for entry in &entries {
         print(&line(entry, args.output, context))?;
     }
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 /// `2026-01-01T12:00:00Z token ci (api, 192.0.2.7) sync shop: accepted`

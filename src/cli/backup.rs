@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::{CommandError, Error as CliError},
     output::print,
     run::{DEFAULT_CONFIG, read_config, state_dir, state_key_file},
@@ -190,7 +190,7 @@ impl CommandError for Error {
     }
 }
 
-pub(super) fn backup(args: &BackupArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) fn backup(args: &BackupArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let files = args.state.files(context)?;
     let left_out = driftless_store::back_up(&files.folder, &args.file).map_err(Error::BackUp)?;
     for path in left_out.iter().take(MOST_NAMED) {
@@ -204,13 +204,13 @@ pub(super) fn backup(args: &BackupArgs, context: &Context<'_>) -> Result<Verdict
     }
     print(&format!("wrote {}\n", args.file.display()))?;
     let reason = match files.key() {
-        None => return Ok(Verdict::Yes),
+        None => return Ok(ExitStatus::Success),
         Some(DatabaseKey::Right(key)) => {
             let key = key.display();
             print(&format!(
                 "it needs the key {key}, which is not in it: keep a copy of the key in another place\n"
             ))?;
-            return Ok(Verdict::Yes);
+            return Ok(ExitStatus::Success);
         }
         Some(DatabaseKey::Other(key)) => format!("{} is not the key of this database", key.display()),
         Some(DatabaseKey::Unreadable(_, error)) => error_chain(&error),
@@ -219,10 +219,10 @@ pub(super) fn backup(args: &BackupArgs, context: &Context<'_>) -> Result<Verdict
         "warning: {reason}: the backup needs the key that the agent uses, which is not in it: name the agent's configuration with --config, \
          and keep a copy of its `stateKeyFile` in another place"
     ));
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
-pub(super) fn restore(args: &RestoreArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) fn restore(args: &RestoreArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let files = args.state.files(context)?;
     let options = RestoreOptions { replace: args.replace, force: args.force };
     let Restored { in_use, without_bits } =
@@ -260,7 +260,7 @@ pub(super) fn restore(args: &RestoreArgs, context: &Context<'_>) -> Result<Verdi
     }
     let folder = files.folder.display();
     print(&format!("restored {folder}; start the agent, which starts the containers that are stopped\n"))?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::{
     completion::{CompletionArgs, ManArgs, NamesArgs, completion, man, names},
     config::{ConfigArgs, config},
     connection::arrange,
-    context::{Context, Environment, Verdict},
+    context::{Context, Environment, ExitStatus},
     convert::{ConvertArgs, convert},
     diff::{DiffArgs, diff},
     doctor::{DoctorArgs, doctor},
@@ -268,9 +268,9 @@ impl Invocation {
             clock: Clock::System,
         };
         match dispatch(&self.0.command, &context).await {
-            Ok(Verdict::Yes) => ExitCode::SUCCESS,
-            Ok(Verdict::No) => ExitCode::from(1),
-            Ok(Verdict::Code(code)) => ExitCode::from(code),
+            Ok(ExitStatus::Success) => ExitCode::SUCCESS,
+            Ok(ExitStatus::Negative) => ExitCode::from(1),
+            Ok(ExitStatus::Code(code)) => ExitCode::from(code),
             Err(error) => {
                 error.report(screen);
                 ExitCode::from(error_code(&self.0.command))
@@ -279,7 +279,7 @@ impl Invocation {
     }
 }
 
-async fn dispatch(command: &Command, context: &Context<'_>) -> Result<Verdict, Error> {
+async fn dispatch(command: &Command, context: &Context<'_>) -> Result<ExitStatus, Error> {
     match command {
         Command::Run(args) => run(args, context).await,
         Command::Init(args) => init(args, context).await,

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::{
     client::Client,
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::{CommandError, Error as CliError},
     options::ServerArgs,
     output::print,
@@ -59,12 +59,12 @@ impl CommandError for Error {
     }
 }
 
-pub(super) fn completion(args: &CompletionArgs, mut command: clap::Command) -> Result<Verdict, CliError> {
+pub(super) fn completion(args: &CompletionArgs, mut command: clap::Command) -> Result<ExitStatus, CliError> {
     let commands = commands_with_applications(&command);
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut command, "driftless", &mut text);
     print(&with_names(args.shell, &String::from_utf8_lossy(&text), &commands))?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 /// The commands whose arguments are names of applications.
@@ -136,12 +136,12 @@ pub(super) struct NamesArgs {
 /// The time in which a completion is still useful.
 const NAMES_WITHIN: Duration = Duration::from_secs(2);
 
-pub(super) async fn names(args: &NamesArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) async fn names(args: &NamesArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let client = Client::new(&args.server, context.environment)?;
     let Ok(applications) =
         timeout(NAMES_WITHIN, client.get::<Vec<Application>>("/api/v1/applications")).await
     else {
-        return Ok(Verdict::No);
+        return Ok(ExitStatus::Negative);
     };
     let mut text = String::new();
     for application in applications? {
@@ -149,13 +149,13 @@ pub(super) async fn names(args: &NamesArgs, context: &Context<'_>) -> Result<Ver
         text.push('\n');
     }
     print(&text)?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
-pub(super) fn man(args: &ManArgs, command: clap::Command) -> Result<Verdict, CliError> {
+pub(super) fn man(args: &ManArgs, command: clap::Command) -> Result<ExitStatus, CliError> {
     let fail = |source| Error::Write { folder: args.folder.clone(), source };
     write_pages(command, &args.folder).map_err(fail)?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 fn write_pages(mut command: clap::Command, folder: &Path) -> io::Result<()> {

@@ -55,11 +55,13 @@ impl Context<'_> {
     }
 }
 
-/// Result of a command that succeeded.
+/// The exit status of a command that could be carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Yes,
-    No,
+pub(crate) enum ExitStatus {
+    /// 0.
+    Success,
+    /// 1: the answer is no, such as drift that was found, or a goal that was not reached.
+    Negative,
     /// An exit code chosen by the caller.
     Code(u8),
 }

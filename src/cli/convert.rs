@@ -9,7 +9,7 @@ use std::{
 use clap::Args;
 
 use super::{
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error as CliError,
     findings::render_findings,
     folder::{Error, repository_name},
@@ -54,7 +54,7 @@ pub(super) struct ConvertArgs {
 /// The largest manifest that is read, in bytes.
 const LARGEST: u64 = 1 << 20;
 
-pub(super) fn convert(args: &ConvertArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) fn convert(args: &ConvertArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let open = |source| Error::Open { path: args.path.clone(), source };
     let whole = args.path.canonicalize().map_err(open)?;
     // A file is read as a folder that contains only this file.
@@ -71,7 +71,7 @@ pub(super) fn convert(args: &ConvertArgs, context: &Context<'_>) -> Result<Verdi
     if !rendered.findings.is_empty() {
         screen.say(render_findings(&rendered.findings, screen.colours()).trim_end());
     }
-    let Some(stack) = rendered.stack else { return Ok(Verdict::No) };
+    let Some(stack) = rendered.stack else { return Ok(ExitStatus::Negative) };
     let secrets = if args.show_secrets { SecretValues::Shown } else { SecretValues::Hidden };
     let Converted { documents, lost } = match spec.format {
         Format::Compose => convert::to_kubernetes(&stack, &rendered.contents, secrets),
@@ -83,7 +83,7 @@ pub(super) fn convert(args: &ConvertArgs, context: &Context<'_>) -> Result<Verdi
         let lines: Vec<String> = lost.iter().map(line).collect();
         screen.say(format!("not carried over:\n{}", lines.join("\n")));
     }
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 /// One field that the other format cannot express.

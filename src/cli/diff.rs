@@ -6,7 +6,7 @@ use std::{path::Path, time::Duration};
 use clap::Args;
 
 use super::{
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     findings::render_findings,
     folder::{Folder, FolderApp, FolderArgs, render_folder},
@@ -43,7 +43,7 @@ pub(super) struct DiffArgs {
 /// Maximum time for the comparison.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-pub(super) async fn diff(args: &DiffArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn diff(args: &DiffArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let deadline = Deadline::after(TIMEOUT);
     let selection = Selection { apps: args.app.iter().cloned().collect(), path: None };
     let mut report = match &args.folder.dir {
@@ -62,9 +62,9 @@ pub(super) async fn diff(args: &DiffArgs, context: &Context<'_>) -> Result<Verdi
     }
     if report.has_errors() {
         context.screen.say(report::headline(&report));
-        return Ok(Verdict::Code(2));
+        return Ok(ExitStatus::Code(2));
     }
-    Ok(if report.has_drift(&Type::ALL) { Verdict::No } else { Verdict::Yes })
+    Ok(if report.has_drift(&Type::ALL) { ExitStatus::Negative } else { ExitStatus::Success })
 }
 
 /// Compares the manifests of a folder with an engine.

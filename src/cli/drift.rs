@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error as CliError,
     folder::docker_host,
     hosts::{EngineArg, GivenVariable, host_of_engine, parse_given_variable, parse_name},
@@ -109,7 +109,7 @@ impl DriftArgs {
     }
 }
 
-pub(super) async fn drift(args: &DriftArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) async fn drift(args: &DriftArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     check(&args.report)?;
     let deadline = Deadline::after(args.report.timeout);
     let mut report = if let (Some(docker), Some(repo)) = (&args.direct.docker, &args.direct.repo) {

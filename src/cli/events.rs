@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::{
     client::{Client, application_path},
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::{CommandError, Error},
     options::{ServerArgs, TextOrJson, parse_span},
     output::print,
@@ -102,7 +102,7 @@ impl EventSubject {
     }
 }
 
-pub(super) async fn events(args: &EventsArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn events(args: &EventsArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let subject = args.app.as_deref().map(EventSubject::parse).transpose()?;
     let filter = subject.as_ref().map(EventSubject::filter).unwrap_or_default();
@@ -126,7 +126,7 @@ pub(super) async fn events(args: &EventsArgs, context: &Context<'_>) -> Result<V
         if !has_events && args.output == TextOrJson::Text {
             context.screen.say("no events");
         }
-        return Ok(Verdict::Yes);
+        return Ok(ExitStatus::Success);
     }
     let mut last = first.last().or(newest.last()).map_or(0, |event| event.sequence);
     let mut reported = false;

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     client::{Client, application_path},
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     options::ServerArgs,
     output::print,
@@ -31,7 +31,7 @@ pub(super) struct ForgetArgs {
     pub(super) server: ServerArgs,
 }
 
-pub(super) async fn forget(args: &ForgetArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn forget(args: &ForgetArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let app = &args.app;
     let application: Application = client.get(&application_path(app, "")?).await?;
@@ -43,7 +43,7 @@ pub(super) async fn forget(args: &ForgetArgs, context: &Context<'_>) -> Result<V
         let _ = writeln!(text, "{app}: its containers are {}", plain(&names));
     }
     print(&context.fold(&text))?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 /// The names of the containers. No filter of Docker finds them all: adopted ones do not have the labels of the agent.

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use super::{
     client,
     client::{Client, application_path},
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     output::print,
     progress::{Spinner, TURN_EVERY},
@@ -147,9 +147,9 @@ pub(super) async fn wait_until(
     client: &Client,
     wait: &Wait<'_>,
     context: &Context<'_>,
-) -> Result<Verdict, Error> {
+) -> Result<ExitStatus, Error> {
     let reached = wait_until_all(client, slice::from_ref(wait), Instant::now(), context).await?;
-    Ok(if reached.is_empty() { Verdict::No } else { Verdict::Yes })
+    Ok(if reached.is_empty() { ExitStatus::Negative } else { ExitStatus::Success })
 }
 
 /// Waits for several applications at the same time, each for its time after `started`. Returns those that are as wanted.

@@ -8,7 +8,7 @@ use driftless_config::{Settings, local_url};
 
 use super::{
     client::Client,
-    context::{Context, Environment, Verdict},
+    context::{Context, Environment, ExitStatus},
     error::Error as CliError,
     options::{ServerArgs, file_or_none},
     run::{DEFAULT_CONFIG, read_address, read_config, state_dir},
@@ -39,7 +39,10 @@ pub(super) struct HealthcheckArgs {
     token_file: Option<PathBuf>,
 }
 
-pub(super) async fn healthcheck(args: &HealthcheckArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) async fn healthcheck(
+    args: &HealthcheckArgs,
+    context: &Context<'_>,
+) -> Result<ExitStatus, CliError> {
     let given = args.server.clone().or_else(|| set(context.environment, "DRIFTLESS_SERVER"));
     let client = match given {
         Some(server) => {
@@ -58,14 +61,14 @@ pub(super) async fn healthcheck(args: &HealthcheckArgs, context: &Context<'_>) -
     };
     let path = if args.ready { "/readyz" } else { "/healthz" };
     match client.probe(path).await {
-        Ok((true, _)) => Ok(Verdict::Yes),
+        Ok((true, _)) => Ok(ExitStatus::Success),
         Ok((false, reason)) => {
             context.screen.say(format!("the agent at {} is not ready: {reason}", client.address()));
-            Ok(Verdict::No)
+            Ok(ExitStatus::Negative)
         }
         Err(error) if error.is_absence() => {
             context.screen.say(error.to_string());
-            Ok(Verdict::No)
+            Ok(ExitStatus::Negative)
         }
         Err(error) => Err(error.into()),
     }

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     client::{Client, application_path},
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     options::{Output, ServerArgs},
     output::{json, print, yaml},
@@ -30,7 +30,7 @@ pub(super) struct HistoryArgs {
     pub(super) server: ServerArgs,
 }
 
-pub(super) async fn history(args: &HistoryArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn history(args: &HistoryArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let revisions: Vec<Revision> = client.get(&application_path(&args.app, "/revisions")?).await?;
     let text = match args.output {
@@ -51,7 +51,7 @@ pub(super) async fn history(args: &HistoryArgs, context: &Context<'_>) -> Result
         }
     };
     print(&text)?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 /// The history of one application. It is folded to `width` columns if it is given.

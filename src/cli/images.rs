@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     client::Client,
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     options::{Output, ServerArgs},
     output::{json, print, yaml},
@@ -35,7 +35,7 @@ pub(super) struct ImagesArgs {
     server: ServerArgs,
 }
 
-pub(super) async fn images(args: &ImagesArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn images(args: &ImagesArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     if args.remove {
         let cleanup: ImageCleanup = client.post_work("/api/v1/images/clean-up").await?;
@@ -44,7 +44,7 @@ pub(super) async fn images(args: &ImagesArgs, context: &Context<'_>) -> Result<V
             Output::Yaml => yaml(&cleanup),
             Output::Table | Output::Wide => render_cleanup(&cleanup),
         })?;
-        return Ok(if cleanup.failed.is_empty() { Verdict::Yes } else { Verdict::No });
+        return Ok(if cleanup.failed.is_empty() { ExitStatus::Success } else { ExitStatus::Negative });
     }
     let uses: Vec<ImageUse> = client.get("/api/v1/images").await?;
     print(&match args.output {
@@ -56,7 +56,7 @@ pub(super) async fn images(args: &ImagesArgs, context: &Context<'_>) -> Result<V
         }
         Output::Wide => render_images(&uses, context.clock.now(), (Reasons::All, None), context.colours),
     })?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 /// The number of reasons that are shown for an image.

@@ -13,7 +13,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::{CommandError, Error as CliError},
     findings::{counted, render_findings},
     folder::docker_host,
@@ -129,7 +129,7 @@ impl CommandError for Error {
     }
 }
 
-pub(super) async fn import(args: &ImportArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) async fn import(args: &ImportArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let host = docker_host(args.docker_host.as_deref(), context);
     let snapshot = host_snapshot(&host).await.map_err(Error::from)?;
     let managed = snapshot.managed;
@@ -160,7 +160,7 @@ pub(super) async fn import(args: &ImportArgs, context: &Context<'_>) -> Result<V
             print(&text(&imported, &args.dir))?;
         }
     }
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 /// The report for people.

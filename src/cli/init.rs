@@ -10,7 +10,7 @@ use std::{
 use clap::Args;
 
 use super::{
-    context::{Context, Environment, Verdict},
+    context::{Context, Environment, ExitStatus},
     doctor::check_settings,
     error::{CommandError, Error as CliError},
     output::print,
@@ -103,7 +103,7 @@ struct Answers {
     docker: String,
 }
 
-pub(super) async fn init(args: &InitArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) async fn init(args: &InitArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let path = &args.output;
     if path.exists() && !args.force {
         return Err(Error::Exists(path.clone()).into());
@@ -118,7 +118,8 @@ pub(super) async fn init(args: &InitArgs, context: &Context<'_>) -> Result<Verdi
     if let Some(unused) = docker_host_outside(path, context.environment) {
         context.screen.say(context.fold(&format!("warning: {}", unused.message)));
     }
-    let verdict = if args.no_check { Verdict::Yes } else { check_settings(&settings, context).await? };
+    let exit_status =
+        if args.no_check { ExitStatus::Success } else { check_settings(&settings, context).await? };
     let by_hand = format!("`driftless run --config {file}`");
     let is_default = std::path::absolute(path).is_ok_and(|path| path == Path::new(DEFAULT_CONFIG));
     let start = if is_default {
@@ -126,14 +127,14 @@ pub(super) async fn init(args: &InitArgs, context: &Context<'_>) -> Result<Verdi
     } else {
         format!("{by_hand}; the packaged service reads {DEFAULT_CONFIG}")
     };
-    let next = match verdict {
-        Verdict::No => {
+    let next = match exit_status {
+        ExitStatus::Negative => {
             format!("next: correct what failed, `driftless doctor --config {file}`, then {start}\n")
         }
         _ => format!("next: {start}\n"),
     };
     print(&context.fold(&next))?;
-    Ok(verdict)
+    Ok(exit_status)
 }
 
 /// The engine of `DOCKER_HOST`, so that the agent uses that of the other programs in this shell. Empty for the default, and for an

@@ -98,5 +98,5 @@ pub use run::LogFormat;
 pub use screen::{Colours, LogWriter, Screen};
 pub use status::{Detail, render_application, render_status};
 
-pub(crate) use context::{Context, Verdict};
+pub(crate) use context::{Context, ExitStatus};
 pub(crate) use error::Error;

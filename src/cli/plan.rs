@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::{
     client,
     client::{Client, SUMMARIES, application_path},
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::{CommandError, Error as CliError},
     findings::{counted, render_findings},
     folder::{Folder, FolderApp, FolderArgs, render_folder},
@@ -91,7 +91,7 @@ impl Plans {
     }
 }
 
-pub(super) async fn plan(args: &PlanArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) async fn plan(args: &PlanArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let plans = match &args.folder.dir {
         Some(dir) => plan_folder(dir, args, context).await?,
         None => plan_by_agent(args, context).await?,
@@ -104,7 +104,7 @@ pub(super) async fn plan(args: &PlanArgs, context: &Context<'_>) -> Result<Verdi
     for failure in &failures {
         context.screen.say(format!("error: {}", plain(failure)));
     }
-    Ok(if failures.is_empty() { Verdict::Yes } else { Verdict::Code(2) })
+    Ok(if failures.is_empty() { ExitStatus::Success } else { ExitStatus::Code(2) })
 }
 
 async fn plan_by_agent(args: &PlanArgs, context: &Context<'_>) -> Result<Plans, CliError> {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error as CliError,
     hosts::HostArgs,
     policy_file::PolicyArgs,
@@ -75,7 +75,7 @@ pub(super) struct PreviewArgs {
     pub(super) git: GitArgs,
 }
 
-pub(super) async fn preview(args: &PreviewArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) async fn preview(args: &PreviewArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     check(&args.report)?;
     let timeout = args.report.timeout;
     let report = tokio::time::timeout(timeout, make(args, context)).await;

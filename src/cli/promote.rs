@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{
     client::{Client, application_path, query},
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::{CommandError, Error},
     options::ServerArgs,
     output::print,
@@ -49,7 +49,7 @@ pub(super) struct PromoteArgs {
     server: ServerArgs,
 }
 
-pub(super) async fn promote(args: &PromoteArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn promote(args: &PromoteArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let (app, workload) = &args.what;
     if args.abort {
@@ -60,7 +60,7 @@ pub(super) async fn promote(args: &PromoteArgs, context: &Context<'_>) -> Result
         print(&format!(
             "{app}: goes back to the last revision that succeeded; `driftless status {app}` shows it\n"
         ))?;
-        return Ok(Verdict::Yes);
+        return Ok(ExitStatus::Success);
     }
     let mut pairs = Vec::new();
     pairs.extend(workload.as_deref().map(|workload| ("workload", workload)));
@@ -69,7 +69,7 @@ pub(super) async fn promote(args: &PromoteArgs, context: &Context<'_>) -> Result
     let _: Accepted = client.post(&route, None::<&()>).await?;
     let what = workload.as_ref().map_or_else(|| app.clone(), |workload| format!("{app}/{workload}"));
     print(&format!("{what}: promoted; `driftless status {app}` shows it\n"))?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 fn target(text: &str) -> Result<(String, Option<String>), String> {

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{
     client::Client,
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     options::ServerArgs,
     output::print,
@@ -26,7 +26,7 @@ pub(super) struct RecoverArgs {
     pub(super) server: ServerArgs,
 }
 
-pub(super) async fn recover(args: &RecoverArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn recover(args: &RecoverArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let accepted: Accepted = client.post("/api/v1/recover", None::<&()>).await?;
     if accepted.recovered.is_empty() {
@@ -35,5 +35,5 @@ pub(super) async fn recover(args: &RecoverArgs, context: &Context<'_>) -> Result
     for line in accepted.recovered.iter().flat_map(|it| it.lines()) {
         print(&format!("{}\n", plain(line)))?;
     }
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     client::{self, Client, SUMMARIES},
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::{CommandError, Error as CliError},
     options::ServerArgs,
     output::print,
@@ -108,7 +108,7 @@ impl ReleaseState {
     }
 }
 
-pub(super) async fn release(args: &ReleaseArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) async fn release(args: &ReleaseArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let client = Client::new(&args.server, context.environment)?;
     let before = ReleaseState::read(&client).await?;
     let applications: Vec<Application> = client.get(SUMMARIES).await?;
@@ -142,7 +142,7 @@ pub(super) async fn release(args: &ReleaseArgs, context: &Context<'_>) -> Result
         (true, false) => undone(),
         (false, false) => done(&applications),
     })?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 fn undone() -> String {

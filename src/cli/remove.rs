@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{
     client::{Client, application_path},
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     options::ServerArgs,
     output::print,
@@ -36,7 +36,7 @@ pub(super) struct RemoveArgs {
     pub(super) server: ServerArgs,
 }
 
-pub(super) async fn remove(args: &RemoveArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn remove(args: &RemoveArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let application: Application = client.get(&application_path(&args.app, "")?).await?;
     let hooks = pre_delete_hooks(&application);
@@ -66,7 +66,7 @@ pub(super) async fn remove(args: &RemoveArgs, context: &Context<'_>) -> Result<V
     if let Some(note) = accepted.note {
         print(&context.fold(&format!("{app}: {}\n", plain(&note))))?;
     }
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 /// The names of the hooks that run before the application is removed.

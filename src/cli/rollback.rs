@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     client::{Client, application_path, query},
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     goal::{Goal, Wait, wait_until},
     options::{ServerArgs, parse_span},
@@ -66,7 +66,7 @@ impl RollbackArgs {
     }
 }
 
-pub(super) async fn rollback(args: &RollbackArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn rollback(args: &RollbackArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     if args.dry_run {
         let to = args.to().map(|to| ("to", to));
@@ -75,7 +75,7 @@ pub(super) async fn rollback(args: &RollbackArgs, context: &Context<'_>) -> Resu
         let plan: DryRun = client.get(&path).await?;
         let plans = BTreeMap::from([(AppName(args.app.clone()), PlanResult::Plan(plan))]);
         print(&context.fold(&render_plan(&plans, context.colours)))?;
-        return Ok(Verdict::Yes);
+        return Ok(ExitStatus::Success);
     }
     let body = RollbackBody {
         to: args.to().map(str::to_owned),
@@ -92,11 +92,11 @@ pub(super) async fn rollback(args: &RollbackArgs, context: &Context<'_>) -> Resu
         context.screen.say(plain(note));
     }
     if !args.wait {
-        return Ok(Verdict::Yes);
+        return Ok(ExitStatus::Success);
     }
     // It would not be reached.
     if accepted.note.is_some() {
-        return Ok(Verdict::No);
+        return Ok(ExitStatus::Negative);
     }
     let goals = [Goal::Synced, Goal::Healthy];
     let wait = Wait {

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{
     client::{Client, application_path},
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     options::ServerArgs,
     output::print,
@@ -42,14 +42,14 @@ pub(super) struct ScaleArgs {
     server: ServerArgs,
 }
 
-pub(super) async fn scale(args: &ScaleArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn scale(args: &ScaleArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let (app, workload) = &args.what;
     let (Some(replicas), Some(until)) = (args.replicas.or(args.count), &args.until) else {
         let route = application_path(app, &format!("/workloads/{workload}/reset-scale"))?;
         let _: Accepted = client.post(&route, None::<&()>).await?;
         print(&format!("{app}/{workload}: the number of instances in Git counts again\n"))?;
-        return Ok(Verdict::Yes);
+        return Ok(ExitStatus::Success);
     };
     let body = ScaleBody { replicas, until: until.clone() };
     let route = application_path(app, &format!("/workloads/{workload}/scale"))?;
@@ -57,7 +57,7 @@ pub(super) async fn scale(args: &ScaleArgs, context: &Context<'_>) -> Result<Ver
     let instances = if replicas == 1 { "1 instance".to_owned() } else { format!("{replicas} instances") };
     let end = if until.contains(':') { format!("until {until}") } else { format!("for {until}") };
     print(&format!("{app}/{workload}: scaled to {instances} {end}; `driftless status {app}` shows it\n"))?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 fn workload(text: &str) -> Result<(String, String), String> {

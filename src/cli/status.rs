@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::{
     client::{Client, SUMMARIES, application_path},
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     findings::counted,
     fold::fold,
@@ -22,8 +22,8 @@ use super::{
 use driftless_agent::RELEASED;
 use driftless_model::{
     AgentProblem, AgentStatus, Application, ApplicationStatus, CommitInfo, Delivery, Drift, DriftAction,
-    HealthStatus, HookStatus, InstanceStatus, Operation, OperationPhase, Outcome, PinStatus,
-    RepositoryStatus, SyncStatus, Timestamp, TrafficStatus, Until, WaitStatus, WorkloadStatus,
+    HealthStatus, InstanceStatus, Operation, OperationPhase, Outcome, PinStatus, RepositoryStatus,
+    SyncStatus, Timestamp, TrafficStatus, Until, WaitStatus, WebhookStatus, WorkloadStatus,
 };
 
 /// Show the status of all applications, one line each.
@@ -59,11 +59,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// To the top left corner, and nothing below.
 const HOME_AND_WIPE: &str = "\x1b[H\x1b[2J";
 
-pub(super) async fn status(args: &StatusArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn status(args: &StatusArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     if !args.watch {
         print(&status_text(args, &client, context).await?)?;
-        return Ok(Verdict::Yes);
+        return Ok(ExitStatus::Success);
     }
     let mut shown = None;
     loop {
@@ -152,8 +152,8 @@ async fn agent_problems(client: &Client) -> Result<Vec<AgentProblem>, Error> {
 }
 
 /// The webhooks of the repositories.
-async fn hooks(client: &Client, wanted: impl Fn(&str) -> bool) -> Result<Vec<HookStatus>, Error> {
-    let hooks: Vec<HookStatus> = list(client, "/api/v1/webhooks").await?;
+async fn hooks(client: &Client, wanted: impl Fn(&str) -> bool) -> Result<Vec<WebhookStatus>, Error> {
+    let hooks: Vec<WebhookStatus> = list(client, "/api/v1/webhooks").await?;
     Ok(hooks.into_iter().filter(|it| wanted(&it.repository)).collect())
 }
 
@@ -669,7 +669,7 @@ fn health_paint(health: HealthStatus) -> Paint {
 }
 
 /// Webhooks, one line each, with their errors.
-fn render_hooks(hooks: &[HookStatus], now: Timestamp, colours: Colours) -> String {
+fn render_hooks(hooks: &[WebhookStatus], now: Timestamp, colours: Colours) -> String {
     let mut out = String::new();
     for hook in hooks {
         let name = colours.paint(Paint::Strong, &hook.repository);
@@ -703,14 +703,15 @@ fn render_hooks(hooks: &[HookStatus], now: Timestamp, colours: Colours) -> Strin
 }
 
 /// Webhooks that are off, that refused a delivery, or that missed a push.
-fn render_hook_problems(hooks: &[HookStatus], now: Timestamp, colours: Colours) -> String {
-    let is_newer =
-        |hook: &HookStatus, refused: &Delivery| hook.last.as_ref().is_none_or(|last| refused.at >= last.at);
-    let has_problem = |hook: &&HookStatus| {
+fn render_hook_problems(hooks: &[WebhookStatus], now: Timestamp, colours: Colours) -> String {
+    let is_newer = |hook: &WebhookStatus, refused: &Delivery| {
+        hook.last.as_ref().is_none_or(|last| refused.at >= last.at)
+    };
+    let has_problem = |hook: &&WebhookStatus| {
         let is_refused = hook.last_refused.as_ref().is_some_and(|refused| is_newer(hook, refused));
         hook.trouble.is_some() || hook.missed.is_some() || is_refused
     };
-    let hooks: Vec<HookStatus> = hooks.iter().filter(has_problem).cloned().collect();
+    let hooks: Vec<WebhookStatus> = hooks.iter().filter(has_problem).cloned().collect();
     render_hooks(&hooks, now, colours)
 }
 

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{
     client::{Client, application_path},
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     options::ServerArgs,
     output::print,
@@ -20,9 +20,9 @@ pub(super) struct SuspendArgs {
     pub(super) server: ServerArgs,
 }
 
-pub(super) async fn suspend(args: &SuspendArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn suspend(args: &SuspendArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let _: Accepted = client.post(&application_path(&args.app, "/suspend")?, None::<&()>).await?;
     print(&format!("{}: suspended: it is observed and reported, and nothing is changed\n", args.app))?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     client::{Client, application_path, query},
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     goal::{Goal, Wait, removed, wait_until, wait_until_all},
     missing::unobserved,
@@ -82,7 +82,7 @@ pub(super) struct SyncArgs {
     pub(super) server: ServerArgs,
 }
 
-pub(super) async fn sync(args: &SyncArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn sync(args: &SyncArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let Some(app) = args.app.as_deref() else { return sync_all(&client, args, context).await };
     if args.dry_run {
@@ -90,7 +90,7 @@ pub(super) async fn sync(args: &SyncArgs, context: &Context<'_>) -> Result<Verdi
         let plan: DryRun = client.get(&(application_path(app, "/plan")? + &query(after))).await?;
         let plans = BTreeMap::from([(AppName(app.to_owned()), PlanResult::Plan(plan))]);
         print(&context.fold(&render_plan(&plans, context.colours)))?;
-        return Ok(Verdict::Yes);
+        return Ok(ExitStatus::Success);
     }
     let before = known(&client, app, context).await?;
     let what = match args {
@@ -104,11 +104,11 @@ pub(super) async fn sync(args: &SyncArgs, context: &Context<'_>) -> Result<Verdi
     let accepted: Accepted = client.post(&application_path(app, what)?, None::<&()>).await?;
     if !args.wait {
         print(&format!("{app}: sync asked for; `driftless status {app}` shows it\n"))?;
-        return Ok(Verdict::Yes);
+        return Ok(ExitStatus::Success);
     }
     match wait_for(&client, &before, &accepted, args.timeout, context).await? {
-        Verdict::Yes if what == "/sync" => follows_git(&client, app, context).await,
-        verdict => Ok(verdict),
+        ExitStatus::Success if what == "/sync" => follows_git(&client, app, context).await,
+        exit_status => Ok(exit_status),
     }
 }
 
@@ -200,14 +200,14 @@ async fn known_applications(
 }
 
 /// Syncs all applications of the agent, and waits for all at the same time.
-async fn sync_all(client: &Client, args: &SyncArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+async fn sync_all(client: &Client, args: &SyncArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let mut all = known_applications(client, args, context).await?;
     if all.is_empty() {
         print("no applications: `driftless status` says what the agent follows\n")?;
-        return Ok(if args.wait { Verdict::No } else { Verdict::Yes });
+        return Ok(if args.wait { ExitStatus::Negative } else { ExitStatus::Success });
     }
     let started = Instant::now();
-    let mut verdict = Verdict::Yes;
+    let mut exit_status = ExitStatus::Success;
     let mut known = BTreeSet::new();
     while !all.is_empty() {
         let mut asked = Vec::new();
@@ -221,7 +221,7 @@ async fn sync_all(client: &Client, args: &SyncArgs, context: &Context<'_>) -> Re
         if !args.wait {
             let applications = if asked.len() == 1 { "application" } else { "applications" };
             print(&format!("{} {applications}: sync asked for; `driftless status` shows it\n", asked.len()))?;
-            return Ok(Verdict::Yes);
+            return Ok(ExitStatus::Success);
         }
         let mut waits = Vec::new();
         for (app, accepted) in &asked {
@@ -232,11 +232,11 @@ async fn sync_all(client: &Client, args: &SyncArgs, context: &Context<'_>) -> Re
         }
         let reached = wait_until_all(client, &waits, started, context).await?;
         if reached.len() < asked.len() {
-            verdict = Verdict::No;
+            exit_status = ExitStatus::Negative;
         }
         for app in reached {
-            if follows_git(client, app, context).await? == Verdict::No {
-                verdict = Verdict::No;
+            if follows_git(client, app, context).await? == ExitStatus::Negative {
+                exit_status = ExitStatus::Negative;
             }
         }
         // Those that the fetched commits have brought.
@@ -244,18 +244,18 @@ async fn sync_all(client: &Client, args: &SyncArgs, context: &Context<'_>) -> Re
         all = applications(client).await?;
         all.retain(|app| !known.contains(&app.name));
     }
-    Ok(verdict)
+    Ok(exit_status)
 }
 
 /// Whether an application that is as it should be runs the newest commit: no pin keeps it at an older one.
-async fn follows_git(client: &Client, app: &str, context: &Context<'_>) -> Result<Verdict, Error> {
+async fn follows_git(client: &Client, app: &str, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let now: Application = match client.get(&application_path(app, "")?).await {
         // It has left Git, and is gone.
-        Err(error) if error.is_not_found() => return Ok(Verdict::Yes),
+        Err(error) if error.is_not_found() => return Ok(ExitStatus::Success),
         now => now?,
     };
     let Some(pin) = now.status.pin.filter(|pin| pin.behind.is_none_or(|behind| behind > 0)) else {
-        return Ok(Verdict::Yes);
+        return Ok(ExitStatus::Success);
     };
     let behind = match pin.behind {
         None => "which may be behind Git".to_owned(),
@@ -267,7 +267,7 @@ async fn follows_git(client: &Client, app: &str, context: &Context<'_>) -> Resul
          ends that",
         pin.revision
     ));
-    Ok(Verdict::No)
+    Ok(ExitStatus::Negative)
 }
 
 /// Whether an application was suspended before it was asked to sync, which is said.
@@ -295,9 +295,9 @@ async fn wait_for(
     accepted: &Accepted,
     timeout: Duration,
     context: &Context<'_>,
-) -> Result<Verdict, Error> {
+) -> Result<ExitStatus, Error> {
     if is_suspended(before, context) {
-        return Ok(Verdict::No);
+        return Ok(ExitStatus::Negative);
     }
     let (app, ticket) = (before.name.as_str(), accepted.ticket.as_deref());
     let wait = Wait { app, goals: &GOALS, ticket, timeout, may_be_removed: true };

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::{
     client::Client,
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     options::{Output, ServerArgs},
     output::{json, print, yaml},
@@ -68,7 +68,7 @@ pub(super) struct RevokeTokenArgs {
     server: ServerArgs,
 }
 
-pub(super) async fn token(command: &TokenCommand, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn token(command: &TokenCommand, context: &Context<'_>) -> Result<ExitStatus, Error> {
     match command {
         TokenCommand::Create(args) => create(args, context).await,
         TokenCommand::List(args) => list(args, context).await,
@@ -76,7 +76,7 @@ pub(super) async fn token(command: &TokenCommand, context: &Context<'_>) -> Resu
     }
 }
 
-async fn create(args: &CreateTokenArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+async fn create(args: &CreateTokenArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let body = TokenBody {
         name: args.name.clone(),
@@ -91,10 +91,10 @@ async fn create(args: &CreateTokenArgs, context: &Context<'_>) -> Result<Verdict
             .screen
             .say("this is shown once; write it to a file and name that in DRIFTLESS_TOKEN_FILE".to_owned());
     }
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
-async fn list(args: &ListTokensArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+async fn list(args: &ListTokensArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let tokens: Vec<ApiToken> = client.get("/api/v1/tokens").await?;
     let text = match args.output {
@@ -103,7 +103,7 @@ async fn list(args: &ListTokensArgs, context: &Context<'_>) -> Result<Verdict, E
         Output::Table | Output::Wide => table(&tokens, context),
     };
     print(&text)?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 fn table(tokens: &[ApiToken], context: &Context<'_>) -> String {
@@ -133,11 +133,11 @@ fn table(tokens: &[ApiToken], context: &Context<'_>) -> String {
     context.fold(&table.render(context.colours))
 }
 
-async fn revoke(args: &RevokeTokenArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+async fn revoke(args: &RevokeTokenArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     client.delete(&format!("/api/v1/tokens/{}", url_part(&args.name))).await?;
     context.screen.say(format!("the token {} is refused from now on", plain(&args.name)));
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 /// A name of a token needs no encoding; anything else is no name and is not found.

@@ -8,7 +8,7 @@ use tokio::process::Command;
 
 use super::{
     client::Client,
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     options::ServerArgs,
     output::print,
@@ -35,7 +35,7 @@ pub(super) struct UiArgs {
     server: ServerArgs,
 }
 
-pub(super) async fn ui(args: &UiArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn ui(args: &UiArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let agent: AgentStatus = client.get("/api/v1/agent").await?;
     let address = page_address(&agent.url, client.url());
@@ -43,7 +43,7 @@ pub(super) async fn ui(args: &UiArgs, context: &Context<'_>) -> Result<Verdict, 
     let has = |name: &str| (context.environment)(name).is_some_and(|value| !value.is_empty());
     let has_desktop = cfg!(target_os = "macos") || has("DISPLAY") || has("WAYLAND_DISPLAY");
     if args.print || !context.stdout_is_terminal || !has_desktop {
-        return Ok(Verdict::Yes);
+        return Ok(ExitStatus::Success);
     }
     for opener in OPENERS {
         let mut command = Command::new(opener);
@@ -51,11 +51,11 @@ pub(super) async fn ui(args: &UiArgs, context: &Context<'_>) -> Result<Verdict, 
         if let Ok(status) = command.status().await
             && status.success()
         {
-            return Ok(Verdict::Yes);
+            return Ok(ExitStatus::Success);
         }
     }
     context.screen.say(format!("no program opened a browser; tried {}", OPENERS.join(", ")));
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 /// The address of the page: the agent's own, unless that is one of loopback and the agent was reached at another one, for

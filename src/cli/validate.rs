@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error as CliError,
     findings::{counted, render_findings, summary},
     folder::{Error, Folder, FolderApp, RenderOptions, render_files, repository_name},
@@ -111,7 +111,7 @@ struct Checked {
     hosts: Vec<String>,
 }
 
-pub(super) fn validate(args: &ValidateArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) fn validate(args: &ValidateArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let (source, folder) = read(args, context)?;
     let applications = folder.applications.into_iter().map(|FolderApp { spec, stack, hosts }| Checked {
         name: spec.name,
@@ -131,7 +131,7 @@ pub(super) fn validate(args: &ValidateArgs, context: &Context<'_>) -> Result<Ver
             screen.say(format!("{text}{count}, {source}: {}", summary(&report.findings)));
         }
     }
-    Ok(if report.findings.iter().any(Finding::is_error) { Verdict::No } else { Verdict::Yes })
+    Ok(if report.findings.iter().any(Finding::is_error) { ExitStatus::Negative } else { ExitStatus::Success })
 }
 
 /// Renders the folder with all findings.

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     client::Client,
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     goal::{Goal, Wait, wait_until},
     options::{ServerArgs, parse_span},
@@ -37,7 +37,7 @@ pub(super) struct WaitArgs {
     pub(super) server: ServerArgs,
 }
 
-pub(super) async fn wait(args: &WaitArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn wait(args: &WaitArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let wait = Wait {
         app: &args.app,

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use driftless_model::{ConditionStatus, DeliveryResult, HookStatus};
+use driftless_model::{ConditionStatus, DeliveryResult, WebhookStatus};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -59,7 +59,7 @@ fn ring_of(agent: &Agent, commit: &str) -> String {
 }
 
 /// Waits until the webhook is as it should be.
-async fn until(agent: &Agent, what: &str, is_so: impl Fn(&HookStatus) -> bool) -> HookStatus {
+async fn until(agent: &Agent, what: &str, is_so: impl Fn(&WebhookStatus) -> bool) -> WebhookStatus {
     let began = tokio::time::Instant::now();
     loop {
         let hook = agent.webhook().await;
@@ -130,7 +130,7 @@ async fn commit_not_yet_visible_is_fetched_again_soon() {
     shows(&before);
     let answer = ring_of(&agent, &commit);
     assert!(answer.contains("\"result\":\"accepted\""), "{answer}");
-    let is_early = |it: &HookStatus| {
+    let is_early = |it: &WebhookStatus| {
         let outcome = it.last.as_ref().and_then(|it| it.outcome.as_ref());
         outcome.is_some_and(|it| it.message.contains("not visible yet"))
     };

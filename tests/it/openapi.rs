@@ -8,9 +8,9 @@ use driftless_agent::{DryRun, Images, Inspection, Joined, LeftCollector, Logs};
 use driftless_docker::{LogOptions, LogStream};
 use driftless_fleet::{FleetHistoryEntry, FleetStatus, HostReport, JoinAnswer, JoinRequest, ReportAnswer};
 use driftless_model::{
-    AgentStatus, ApiToken, Application, AuditEntry, EffectiveSetting, Event, FreeSpace, HookStatus,
-    ImageCleanup, ImageRetention, ImageUse, KeepReason, NotificationStatus, ObjectRef, PartSpec,
-    RepositoryStatus, Revision,
+    AgentStatus, ApiToken, Application, AuditEntry, EffectiveSetting, Event, FreeSpace, ImageCleanup,
+    ImageRetention, ImageUse, KeepReason, NotificationStatus, ObjectRef, PartSpec, RepositoryStatus,
+    Revision, WebhookStatus,
 };
 use driftless_web::{
     Accepted, Access, CreatedInvite, EnrolmentBody, ErrorBody, FleetKeys, FleetRequest, FleetRequestBody,
@@ -118,7 +118,7 @@ fn document() -> Value {
     schemas.add::<LeftCollector>();
     schemas.add::<Event>();
     schemas.add::<RepositoryStatus>();
-    schemas.add::<HookStatus>();
+    schemas.add::<WebhookStatus>();
     schemas.add::<NotificationStatus>();
     schemas.add::<Accepted>();
     schemas.add::<RollbackBody>();

@@ -246,7 +246,7 @@ pub(crate) fn delivery(id: &str) -> driftless_model::Delivery {
     driftless_model::Delivery {
         id: id.to_owned(),
         at: NOW,
-        provider: driftless_model::HookProvider::GitHub,
+        provider: driftless_model::WebhookProvider::GitHub,
         event: "push".to_owned(),
         reference: Some("refs/heads/main".to_owned()),
         commit: None,

@@ -50,10 +50,10 @@ use driftless_clock::Clock;
 use driftless_config::Settings;
 use driftless_forge::webhook;
 use driftless_model::{
-    CommitId, Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookStatus, Missed, Timestamp,
+    CommitId, Delivery, DeliveryOutcome, DeliveryResult, Missed, Timestamp, WebhookProvider, WebhookStatus,
 };
 use driftless_store::{DeliveryState, StateDir, Store};
-use driftless_web::{Access, Receiver, Token, router_with_hooks, serve};
+use driftless_web::{Access, Token, WebhookReceiver, router_with_webhooks, serve};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -338,8 +338,9 @@ impl Stand {
         let settings = Settings::parse("driftless.yaml", &settings.to_string()).unwrap();
         let (handle, store) = (agent.handle.clone(), agent.store.clone());
         let clock = Clock::starting_at(NOW);
-        let receiver = Receiver::new(handle.clone(), store.clone(), &settings, Arc::new(|_| None), clock);
-        let router = router_with_hooks(handle, store.clone(), access, receiver.clone());
+        let receiver =
+            WebhookReceiver::new(handle.clone(), store.clone(), &settings, Arc::new(|_| None), clock);
+        let router = router_with_webhooks(handle, store.clone(), access, receiver.clone());
         let router = router.merge(driftless_web::webhook_routes(&receiver));
         let server = tokio::spawn(serve(listener, router, std::future::pending()));
         let mut stand = Self {
@@ -356,12 +357,12 @@ impl Stand {
         stand
     }
 
-    async fn status(&self) -> HookStatus {
+    async fn status(&self) -> WebhookStatus {
         // Needed by one of the tests.
         let token = [("authorization", format!("Bearer {TOKEN}"))];
         let (status, _, body) = self.request("GET", "/api/v1/webhooks", &token, b"").await;
         assert_eq!(status, 200, "{body}");
-        serde_json::from_value::<Vec<HookStatus>>(body).unwrap().remove(0)
+        serde_json::from_value::<Vec<WebhookStatus>>(body).unwrap().remove(0)
     }
 
     async fn deliver(&self, headers: &[(&'static str, String)], body: &str) -> (u16, String, Value) {
@@ -541,10 +542,10 @@ async fn auto_provider_uses_the_most_specific_header() {
     let all = forgejo_headers(SECRET, "one", &body);
     // From Forgejo's headers to GitHub's alone.
     for (skipped, provider) in [
-        (0, HookProvider::Forgejo),
-        (3, HookProvider::Gitea),
-        (6, HookProvider::Gogs),
-        (8, HookProvider::GitHub),
+        (0, WebhookProvider::Forgejo),
+        (3, WebhookProvider::Gitea),
+        (6, WebhookProvider::Gogs),
+        (8, WebhookProvider::GitHub),
     ] {
         let (status, _, answer) = stand.deliver(&all[skipped..], &body).await;
         assert!(status < 300, "{answer}");
@@ -874,7 +875,7 @@ async fn accepted_delivery_survives_a_restart() {
     let delivery = Delivery {
         id: "one".into(),
         at: NOW,
-        provider: HookProvider::Gitea,
+        provider: WebhookProvider::Gitea,
         event: "push".into(),
         reference: Some("refs/heads/main".into()),
         commit: Some(CommitId::from_stored(AFTER)),
@@ -1092,8 +1093,8 @@ proptest! {
     fn any_request_is_refused_or_read_without_harm(headers in some_headers(), body in some_body()) {
         let settings = format!("repositories:\n- url: {URL}\n");
         let repository = &Settings::parse("a", &settings).unwrap().repositories[0];
-        for (_, provider) in HookProvider::ALL {
-            let secret = if provider == HookProvider::StandardWebhooks { whsec() } else { SECRET.to_owned() };
+        for (_, provider) in WebhookProvider::ALL {
+            let secret = if provider == WebhookProvider::StandardWebhooks { whsec() } else { SECRET.to_owned() };
             let keys = [webhook::Key::new(provider, &secret).unwrap_or_else(|it| panic!("{it}"))];
             prop_assert!(webhook::verify(provider, &keys, &headers, &body, NOW).is_err());
             if let Ok((notice, id)) = webhook::read(provider, &headers, &body) {
@@ -1105,7 +1106,7 @@ proptest! {
 
     #[test]
     fn any_secret_is_accepted_or_refused(secret in any::<String>(), body in some_body()) {
-        for (_, provider) in HookProvider::ALL {
+        for (_, provider) in WebhookProvider::ALL {
             if let Ok(key) = webhook::Key::new(provider, &secret) {
                 let keys = [key];
                 let verdict = webhook::verify(provider, &keys, &HeaderMap::new(), &body, Timestamp(0));

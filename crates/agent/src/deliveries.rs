@@ -209,7 +209,7 @@ impl DeliveryTracker {
 mod tests {
     use super::*;
     use driftless_clock::Clock;
-    use driftless_model::HookProvider;
+    use driftless_model::WebhookProvider;
 
     const START: Timestamp = Timestamp(1_000_000);
 
@@ -217,7 +217,7 @@ mod tests {
         Delivery {
             id: id.to_owned(),
             at: START,
-            provider: HookProvider::GitHub,
+            provider: WebhookProvider::GitHub,
             event: "push".to_owned(),
             reference: None,
             commit: commit.cloned(),

@@ -38,7 +38,7 @@ fn try_to_end(settings: &Settings, store: &Store, now: Timestamp) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use driftless_clock::Clock;
-    use driftless_model::{CommitId, Delivery, DeliveryResult, HookProvider};
+    use driftless_model::{CommitId, Delivery, DeliveryResult, WebhookProvider};
     use driftless_store::StoredStatus;
 
     use super::*;
@@ -51,7 +51,7 @@ mod tests {
         let delivery = Delivery {
             id: "one".to_owned(),
             at: NOW,
-            provider: HookProvider::GitHub,
+            provider: WebhookProvider::GitHub,
             event: "push".to_owned(),
             reference: None,
             commit: None,

@@ -826,7 +826,7 @@ pub(super) static WEBHOOK: Table = Table {
     required: &[],
 };
 
-/// As in [`driftless_model::HookProvider::ALL`]; a test compares them.
+/// As in [`driftless_model::WebhookProvider::ALL`]; a test compares them.
 static WEBHOOK_PROVIDERS: &[&str] = &[
     "auto",
     "github",
@@ -860,7 +860,7 @@ pub(super) fn names(keys: &'static [Key]) -> impl Iterator<Item = &'static str> 
 
 #[cfg(test)]
 mod tests {
-    use driftless_model::HookProvider;
+    use driftless_model::WebhookProvider;
 
     use super::*;
 
@@ -873,7 +873,7 @@ mod tests {
 
     #[test]
     fn providers_of_webhooks_are_those_that_the_reader_takes() {
-        let known: Vec<&str> = HookProvider::ALL.iter().map(|(name, _)| *name).collect();
+        let known: Vec<&str> = WebhookProvider::ALL.iter().map(|(name, _)| *name).collect();
         let mut listed = WEBHOOK_PROVIDERS.to_vec();
         listed.sort_unstable();
         let mut sorted = known.clone();

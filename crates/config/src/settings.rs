@@ -8,8 +8,8 @@ use std::{
 };
 
 use driftless_model::{
-    AdmissionPolicy, AppName, CleanupRules, CommitId, HookProvider, HostIdentity, Location, Policy, RepoUrl,
-    VersionRange,
+    AdmissionPolicy, AppName, CleanupRules, CommitId, HostIdentity, Location, Policy, RepoUrl, VersionRange,
+    WebhookProvider,
 };
 
 use crate::{
@@ -322,7 +322,7 @@ pub struct Metrics {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Webhook {
     /// The forge that sends it.
-    pub provider: HookProvider,
+    pub provider: WebhookProvider,
     /// The secret that signs deliveries.
     pub secret: Secret,
     /// The secret before, accepted during a change.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use driftless_model::HookProvider;
+use driftless_model::WebhookProvider;
 
 use crate::{
     keys,
@@ -14,7 +14,7 @@ use crate::{
 
 /// The keys of `webhook`.
 pub(super) struct WebhookEntry {
-    provider: Option<HookProvider>,
+    provider: Option<WebhookProvider>,
     secret_env: Option<String>,
     secret_file: Option<PathBuf>,
     previous_secret_env: Option<String>,
@@ -36,7 +36,7 @@ impl WebhookEntry {
     pub(super) fn read(value: Value<'_>) -> Option<Self> {
         let object = value.object(&keys::WEBHOOK)?;
         Some(Self {
-            provider: object.word("provider", HookProvider::ALL.as_slice()),
+            provider: object.word("provider", WebhookProvider::ALL.as_slice()),
             secret_env: object.owned("secretEnv"),
             secret_file: object.absolute("secretFile"),
             previous_secret_env: object.owned("previousSecretEnv"),
@@ -70,7 +70,7 @@ impl WebhookEntry {
             (Some(name), None) => Some(Secret::Environment(name)),
             (None, Some(path)) => Some(Secret::File(path)),
         };
-        Ok(Webhook { provider: provider.unwrap_or(HookProvider::Auto), secret, previous, id })
+        Ok(Webhook { provider: provider.unwrap_or(WebhookProvider::Auto), secret, previous, id })
     }
 }
 

@@ -8,7 +8,7 @@ use driftless_yaml::join;
 
 /// The support for a kind.
 #[derive(Clone, Debug)]
-pub(super) enum Verdict {
+pub(super) enum KindSupport {
     /// Read.
     Owned(Owned),
     List,
@@ -182,23 +182,23 @@ pub(super) fn identify<'a>(value: &Value<'a>) -> Option<(&'a str, &'a str)> {
 }
 
 /// The support for objects of this version and kind.
-pub(super) fn judge(version: &str, kind: &str) -> Verdict {
+pub(super) fn judge(version: &str, kind: &str) -> KindSupport {
     if let Some((right, name, owned)) =
         OWNED.iter().find(|(_, name, _)| kind.strip_suffix("List").unwrap_or(kind) == *name)
     {
         return match (version == *right, kind == *name) {
-            (true, true) => Verdict::Owned(*owned),
-            (true, false) => Verdict::List,
+            (true, true) => KindSupport::Owned(*owned),
+            (true, false) => KindSupport::List,
             (false, _) => wrong_version(version, kind, right),
         };
     }
     match (version, kind) {
-        ("v1", "List") => return Verdict::List,
+        ("v1", "List") => return KindSupport::List,
         (_, "List") => return wrong_version(version, kind, "v1"),
         _ => {}
     }
     if let Some((_, why)) = NO_OPS.iter().find(|(name, _)| *name == kind) {
-        return Verdict::NoEffect(format!("the kind {kind} has no effect: {why}"));
+        return KindSupport::NoEffect(format!("the kind {kind} has no effect: {why}"));
     }
     let not_yet = NOT_YET.iter().find(|(name, _)| *name == kind);
     let message = match kind {
@@ -229,7 +229,7 @@ pub(super) fn judge(version: &str, kind: &str) -> Verdict {
                 .or_else(|| is_extension(version).then(|| OPERATOR.to_owned())),
         },
     };
-    Verdict::Refused { field: "kind", message, help }
+    KindSupport::Refused { field: "kind", message, help }
 }
 
 /// The advice for a kind of a well-known extension of a cluster.
@@ -249,7 +249,7 @@ fn is_extension(version: &str) -> bool {
     group.contains('.') && !group.ends_with(".k8s.io")
 }
 
-fn wrong_version(version: &str, kind: &str, right: &str) -> Verdict {
+fn wrong_version(version: &str, kind: &str, right: &str) -> KindSupport {
     let removed = match version {
         "extensions/v1beta1" | "apps/v1beta1" | "apps/v1beta2" => Some("1.16"),
         "batch/v2alpha1" => Some("1.21"),
@@ -267,5 +267,5 @@ fn wrong_version(version: &str, kind: &str, right: &str) -> Verdict {
         None if is_foreign => OPERATOR.to_owned(),
         None => format!("use `apiVersion: {right}`"),
     };
-    Verdict::Refused { field: "apiVersion", message, help: Some(help) }
+    KindSupport::Refused { field: "apiVersion", message, help: Some(help) }
 }

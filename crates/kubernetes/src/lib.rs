@@ -102,7 +102,7 @@ mod volumes;
 mod workload;
 
 use catalogue::{Catalogue, DataKind};
-use kinds::{Owned, Verdict};
+use kinds::{KindSupport, Owned};
 use networks::AppNetworks;
 use ports::{HostPort, Taker};
 use reader::{Report, Value};
@@ -341,21 +341,21 @@ fn collect<'a>(value: &Value<'a>, found: &mut ReadObjects<'a>) {
         return;
     }
     match kinds::judge(version, kind) {
-        Verdict::Owned(kind) => found.objects.push((kind, value.clone())),
-        Verdict::List => {
+        KindSupport::Owned(kind) => found.objects.push((kind, value.clone())),
+        KindSupport::List => {
             let Some(list) = value.clone().object(fields::LIST) else { return };
             for item in list.items("items") {
                 collect(&item, found);
             }
         }
-        Verdict::NoEffect(_) if service_account::has_logins(kind, value) => {
+        KindSupport::NoEffect(_) if service_account::has_logins(kind, value) => {
             found.accounts.push(value.clone());
         }
-        Verdict::NoEffect(message) => {
+        KindSupport::NoEffect(message) => {
             let node = value.node.get("kind").unwrap_or(value.node);
             value.report().say(node.warning(yaml::join(&value.path, "kind"), message));
         }
-        Verdict::Refused { field, message, help } => {
+        KindSupport::Refused { field, message, help } => {
             let node = value.node.get(field).unwrap_or(value.node);
             let finding = node.finding(yaml::join(&value.path, field), message);
             value.report().say(match help {

@@ -240,7 +240,9 @@ pub use time::Timestamp;
 pub use unknown_end::UnknownEnd;
 pub use unreported::UnreportedSettings;
 pub use version_range::VersionRange;
-pub use webhook::{Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookSecret, HookStatus, Missed};
+pub use webhook::{
+    Delivery, DeliveryOutcome, DeliveryResult, Missed, WebhookProvider, WebhookSecret, WebhookStatus,
+};
 pub use wildcard::{matches_star, matches_star_and_question};
 pub use workload::{
     Condition, DEFAULT_PROGRESS_DEADLINE, DEFAULT_REVISION_HISTORY, Dependency, MOST_REPLICAS, ManifestNames,

@@ -11,7 +11,7 @@ use super::{CommitId, Timestamp, defaults::is_default};
 /// an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum HookProvider {
+pub enum WebhookProvider {
     /// One of Forgejo, Gitea, Gogs and GitHub, told by their headers in this order, as the first three also
     /// send the headers of those behind them. All four sign with HMAC-SHA256.
     Auto,
@@ -30,7 +30,7 @@ pub enum HookProvider {
     StandardWebhooks,
 }
 
-impl HookProvider {
+impl WebhookProvider {
     pub const ALL: [(&'static str, Self); 11] = [
         ("auto", Self::Auto),
         ("github", Self::GitHub),
@@ -46,7 +46,7 @@ impl HookProvider {
     ];
 }
 
-impl fmt::Display for HookProvider {
+impl fmt::Display for WebhookProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(Self::ALL.iter().find(|it| it.1 == *self).map_or("", |it| it.0))
     }
@@ -55,16 +55,16 @@ impl fmt::Display for HookProvider {
 /// The webhook of one repository.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct HookStatus {
+pub struct WebhookStatus {
     /// The repository's name in the configuration.
     pub repository: String,
-    pub provider: HookProvider,
+    pub provider: WebhookProvider,
     /// The URL that the forge posts to; empty while there is trouble.
     pub url: String,
     /// The address that the agent itself serves it at, for a test from the same machine.
     pub local_url: String,
     /// The source of the secret: `file /etc/driftless/hook`, `variable HOOK_SECRET`.
-    pub secret: HookSecret,
+    pub secret: WebhookSecret,
     /// The full name of what is followed, such as `refs/heads/main`; empty for the default branch.
     pub reference: String,
     /// The URL that is followed, without credentials.
@@ -87,7 +87,7 @@ pub struct HookStatus {
 /// The source of a secret, never its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum HookSecret {
+pub enum WebhookSecret {
     File(std::path::PathBuf),
     Variable(String),
 }
@@ -99,7 +99,7 @@ pub struct Delivery {
     /// As the forge numbers it; made here where it does not.
     pub id: String,
     pub at: Timestamp,
-    pub provider: HookProvider,
+    pub provider: WebhookProvider,
     /// As the forge calls it, such as `push`.
     pub event: String,
     /// The full name of what was pushed, where the payload says so.
@@ -177,7 +177,7 @@ impl fmt::Display for Missed {
     }
 }
 
-impl fmt::Display for HookSecret {
+impl fmt::Display for WebhookSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => write!(f, "file {}", path.display()),
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_provider_is_called_the_same_everywhere() {
-        for (name, provider) in HookProvider::ALL {
+        for (name, provider) in WebhookProvider::ALL {
             assert_eq!(serde_json::to_value(provider).unwrap(), name);
             assert_eq!(provider.to_string(), name);
         }

@@ -172,13 +172,13 @@ fn select(connection: &Connection, query: &str, repository: &str) -> Result<Opti
 mod tests {
     use super::*;
     use driftless_clock::Clock;
-    use driftless_model::{CommitId, DeliveryResult, HookProvider, Timestamp};
+    use driftless_model::{CommitId, DeliveryResult, Timestamp, WebhookProvider};
 
     fn delivery(id: &str) -> Delivery {
         Delivery {
             id: id.to_owned(),
             at: Timestamp(1),
-            provider: HookProvider::GitHub,
+            provider: WebhookProvider::GitHub,
             event: "push".to_owned(),
             reference: None,
             commit: None,

@@ -93,7 +93,7 @@ async fn follow(
     app: Option<AppName>,
     stopping: Stopping,
 ) -> Result<Response, Error> {
-    let seat = shared.stream_seat()?;
+    let permit = shared.stream_permit()?;
     // Subscribe before reading, so that no event is missed.
     let live = shared.handle.events();
     let newest = read(&shared.store, |store| store.newest_events(1, None)).await?;
@@ -102,9 +102,9 @@ async fn follow(
     let last = after.unwrap_or(newest).min(newest);
     let follower =
         Follower { store: shared.store.clone(), live, app, last, backlog: VecDeque::new(), behind: true };
-    // The seat is free when the stream ends.
-    let events = stream::unfold((follower, seat), |(mut follower, seat)| async move {
-        follower.next().await.map(|event| (event, (follower, seat)))
+    // The permit is free when the stream ends.
+    let events = stream::unfold((follower, permit), |(mut follower, permit)| async move {
+        follower.next().await.map(|event| (event, (follower, permit)))
     });
     let opening = stream::once(async { Message::default().comment("connected").retry(RECONNECT) });
     let messages = opening

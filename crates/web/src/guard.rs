@@ -28,7 +28,7 @@ use super::{
     page::{failure::refusal, login},
     peer::Peer,
     route::matched_route,
-    serve::Seat,
+    serve::RequestPermit,
 };
 use driftless_agent::{Auditor, Handle};
 use driftless_fleet::SIGNATURE_HEADER;
@@ -137,7 +137,7 @@ pub(super) async fn guard(State(guard): State<Guard>, mut request: Request, next
     request.extensions_mut().insert(note.clone());
     let answered = async move {
         let mut response = next.run(request).await;
-        response.extensions_mut().insert(Seat::new(permit));
+        response.extensions_mut().insert(RequestPermit::new(permit));
         response
     };
     let response = if let Some(record) = record {

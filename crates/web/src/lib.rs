@@ -74,7 +74,7 @@ pub use serve::{Listener, serve};
 pub use tls::{ListenerTls, TlsError, is_key_exposed};
 pub use until::{InvalidTime, InvalidUntil, parse_time, parse_until};
 pub use wait::{Goal, Waited};
-pub use webhooks::{Receiver, webhook_routes};
+pub use webhooks::{WebhookReceiver, webhook_routes};
 pub use workloads::ScaleBody;
 
 use access::Authenticator;
@@ -85,13 +85,18 @@ use shared::Shared;
 
 /// All routes of an agent without webhooks, behind the checks of [`Access`].
 pub fn router(handle: Handle, store: Store, access: Access) -> Router {
-    let none =
-        Receiver::new(handle.clone(), store.clone(), &Settings::default(), Arc::new(|_| None), Clock::System);
-    router_with_hooks(handle, store, access, none)
+    let none = WebhookReceiver::new(
+        handle.clone(),
+        store.clone(),
+        &Settings::default(),
+        Arc::new(|_| None),
+        Clock::System,
+    );
+    router_with_webhooks(handle, store, access, none)
 }
 
 /// All routes except the webhooks' own, which are [`webhook_routes`], because forges have no token.
-pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Receiver) -> Router {
+pub fn router_with_webhooks(handle: Handle, store: Store, access: Access, hooks: WebhookReceiver) -> Router {
     let clock = Clock::System;
     let auditor = Arc::new(Auditor::new(store.clone(), access.audit().clone(), clock));
     let authenticator = Arc::new(Authenticator::new(access, store.clone(), clock));

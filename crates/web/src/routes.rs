@@ -151,7 +151,7 @@ fn questions() -> Vec<Operation> {
         read("/api/v1/repositories", get(api::repositories), "The repositories that the agent follows")
             .answers(200, List("RepositoryStatus"), "The repositories."),
         read("/api/v1/webhooks", get(api::webhooks), "The webhooks with their last deliveries")
-            .answers(200, List("HookStatus"), "The webhooks.")
+            .answers(200, List("WebhookStatus"), "The webhooks.")
             .stores(),
         read("/api/v1/notifications", get(notifications::list), "Receivers and open incidents")
             .answers(200, One("NotificationStatus"), "The receivers and incidents.")

@@ -71,13 +71,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stopping(pub(super) CancellationToken);
 
-/// A seat among the requests that are answered at the same time. A response carries it until its last byte is sent.
+/// A permit among the requests that are answered at the same time. A response carries it until its last byte is sent.
 #[derive(Clone)]
-pub(super) struct Seat {
+pub(super) struct RequestPermit {
     _permit: Arc<OwnedSemaphorePermit>,
 }
 
-impl Seat {
+impl RequestPermit {
     pub(super) fn new(permit: OwnedSemaphorePermit) -> Self {
         Self { _permit: Arc::new(permit) }
     }
@@ -254,10 +254,10 @@ async fn answer(
 ) -> Result<Response<Body>, std::convert::Infallible> {
     request.extensions_mut().insert(peer);
     let mut response = router.call(request).await?;
-    let seat = response.extensions_mut().remove::<Seat>();
+    let permit = response.extensions_mut().remove::<RequestPermit>();
     Ok(response.map(|body| {
         Body::new(body.map_frame(move |frame| {
-            let _held = (&busy, &seat);
+            let _held = (&busy, &permit);
             frame
         }))
     }))

@@ -44,15 +44,15 @@ impl Shared {
         Self { handle, store, authenticator, auditor, clock, hooks, streams, waits }
     }
 
-    /// A seat for one request that waits for a state.
-    pub(super) fn wait_seat(&self) -> Result<OwnedSemaphorePermit, Error> {
+    /// A permit for one request that waits for a state.
+    pub(super) fn wait_permit(&self) -> Result<OwnedSemaphorePermit, Error> {
         Arc::clone(&self.waits).try_acquire_owned().map_err(|_| {
             Error::Busy(format!("{MOST_WAITS} requests wait for a state already: read the status instead"))
         })
     }
 
-    /// A seat for one stream of events or logs.
-    pub(super) fn stream_seat(&self) -> Result<OwnedSemaphorePermit, Error> {
+    /// A permit for one stream of events or logs.
+    pub(super) fn stream_permit(&self) -> Result<OwnedSemaphorePermit, Error> {
         Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
             Error::Busy(format!("there are {MOST_STREAMS} streams of events and logs: close one"))
         })

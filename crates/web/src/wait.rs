@@ -154,7 +154,7 @@ pub(super) async fn wait(
     if wish.ticket.is_some_and(|ticket| !shared.handle.has_issued(&ticket)) {
         return Err(Error::Malformed("`ticket`: this agent has not made a request with this ticket".into()));
     }
-    let _seat = shared.wait_seat()?;
+    let _permit = shared.wait_permit()?;
     let end = Instant::now() + wish.within;
     let mut handle = shared.handle.clone();
     let mut last: Option<Arc<Application>> = None;

@@ -160,12 +160,12 @@ pub(super) async fn logs(
     Names(app, name): Names,
     Parameters(query): Parameters<LogQuery>,
 ) -> Result<Response, Error> {
-    let seat = query.follow.then(|| shared.stream_seat()).transpose()?;
+    let permit = query.follow.then(|| shared.stream_permit()).transpose()?;
     let stream = open_logs(&shared, &app, &name, &query).await?;
     let stopping = stopping.map(|Extension(it)| it).unwrap_or_default();
     // When the client disconnects, the body is dropped, which ends reading from the engine.
     let stream = stream.map(move |part| {
-        let _seat = &seat;
+        let _permit = &permit;
         part
     });
     let body = Body::from_stream(cut_off_at(stream, stopping.0.cancelled_owned()));

@@ -8,7 +8,7 @@ use driftless_git::Cause;
 use driftless_model::Finding;
 
 use crate::cli::{
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error as CliError,
     findings::render_findings,
     output::{self, print},
@@ -45,7 +45,7 @@ pub(in crate::cli) struct SchemaArgs {
     repository: bool,
 }
 
-pub(super) fn check(args: &CheckArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) fn check(args: &CheckArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let found = read_config(&args.file).and_then(|settings| {
         if !args.syntax {
             check_access(&settings, context.environment)?;
@@ -73,11 +73,11 @@ pub(super) fn check(args: &CheckArgs, context: &Context<'_>) -> Result<Verdict, 
             let names: Vec<&str> =
                 settings.repositories.iter().map(|repository| repository.name.as_str()).collect();
             print(&format!("{}: valid, follows {}\n", args.file.display(), names.join(", ")))?;
-            Ok(Verdict::Yes)
+            Ok(ExitStatus::Success)
         }
         Err(error) => {
             error.report(context.screen);
-            Ok(Verdict::No)
+            Ok(ExitStatus::Negative)
         }
     }
 }
@@ -101,14 +101,14 @@ impl crate::cli::error::CommandError for Error {
     }
 }
 
-pub(super) fn example() -> Result<Verdict, CliError> {
+pub(super) fn example() -> Result<ExitStatus, CliError> {
     print(EXAMPLE)?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
-pub(super) fn schema(args: &SchemaArgs) -> Result<Verdict, CliError> {
+pub(super) fn schema(args: &SchemaArgs) -> Result<ExitStatus, CliError> {
     let schema =
         if args.repository { driftless_config::schema_of_repository() } else { driftless_config::schema() };
     print(&output::json(&schema))?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }

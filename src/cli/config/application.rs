@@ -11,7 +11,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::{
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error as CliError,
     findings::render_findings,
     folder::{Error, repository_name},
@@ -65,7 +65,7 @@ impl ApplicationArgs {
     }
 }
 
-pub(in crate::cli) fn config(args: &ApplicationArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(in crate::cli) fn config(args: &ApplicationArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let dir = args.folder();
     let files = Directory::open(dir).map_err(|source| Error::Open { path: dir.to_owned(), source })?;
     let directory = Arc::new(files);
@@ -92,9 +92,9 @@ pub(in crate::cli) fn config(args: &ApplicationArgs, context: &Context<'_>) -> R
     if !shown.is_empty() {
         context.screen.say(render_findings(&shown, context.screen.colours()).trim_end());
     }
-    let Some(text) = text else { return Ok(Verdict::No) };
+    let Some(text) = text else { return Ok(ExitStatus::Negative) };
     print(&text)?;
-    Ok(if findings.iter().any(Finding::is_error) { Verdict::No } else { Verdict::Yes })
+    Ok(if findings.iter().any(Finding::is_error) { ExitStatus::Negative } else { ExitStatus::Success })
 }
 
 fn model(mut model: Value, output: YamlOrJson) -> String {

@@ -4,7 +4,7 @@ use clap::Args;
 
 use crate::cli::{
     client::{Client, application_path},
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error as CliError,
     options::{ServerArgs, TextOrJson},
     output::{json, print},
@@ -31,7 +31,7 @@ pub(in crate::cli) struct EffectiveArgs {
     server: ServerArgs,
 }
 
-pub(super) async fn effective(args: &EffectiveArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) async fn effective(args: &EffectiveArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let client = Client::new(&args.server, context.environment)?;
     let settings: Vec<EffectiveSetting> = client.get(&application_path(&args.app, "/settings")?).await?;
     print(&match args.output {
@@ -57,5 +57,5 @@ pub(super) async fn effective(args: &EffectiveArgs, context: &Context<'_>) -> Re
             context.fold(&table.render(context.colours))
         }
     })?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }

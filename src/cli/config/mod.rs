@@ -7,7 +7,7 @@ mod effective;
 use clap::{Args, Subcommand};
 
 use super::{
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error as CliError,
 };
 use agent::{CheckArgs, SchemaArgs, check, example, schema};
@@ -50,7 +50,7 @@ pub(super) enum ConfigCommand {
     Schema(SchemaArgs),
 }
 
-pub(super) async fn config(args: &ConfigArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) async fn config(args: &ConfigArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     match &args.command {
         None => application::config(&args.application, context),
         Some(ConfigCommand::Check(args)) => check(args, context),

@@ -11,7 +11,7 @@ use clap::Args;
 
 use self::check::{Check, CheckResult};
 use super::{
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error as CliError,
     findings::counted,
     fold,
@@ -60,7 +60,7 @@ const HELP_INDENT: usize = 6;
 /// The columns of a message in a very narrow terminal.
 const NARROWEST: usize = 20;
 
-pub(super) async fn doctor(args: &DoctorArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) async fn doctor(args: &DoctorArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let checks = match configuration(args, context) {
         Ok(settings) => {
             let mut checks = of_settings(&settings, context).await;
@@ -81,14 +81,17 @@ pub(super) async fn doctor(args: &DoctorArgs, context: &Context<'_>) -> Result<V
         TextOrJson::Text => print(&render(&checks, context))?,
         TextOrJson::Json => print(&output::json(&checks))?,
     }
-    Ok(verdict(&checks))
+    Ok(exit_status(&checks))
 }
 
 /// Checks everything with these settings, and prints the report for people.
-pub(super) async fn check_settings(settings: &Settings, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) async fn check_settings(
+    settings: &Settings,
+    context: &Context<'_>,
+) -> Result<ExitStatus, CliError> {
     let checks = of_settings(settings, context).await;
     print(&render(&checks, context))?;
-    Ok(verdict(&checks))
+    Ok(exit_status(&checks))
 }
 
 async fn of_settings(settings: &Settings, context: &Context<'_>) -> Vec<Check> {
@@ -112,9 +115,9 @@ async fn around(mut checks: Vec<Check>, settings: &Settings, context: &Context<'
     checks
 }
 
-fn verdict(checks: &[Check]) -> Verdict {
+fn exit_status(checks: &[Check]) -> ExitStatus {
     let failed = checks.iter().any(|check| check.result == CheckResult::Fail);
-    if failed { Verdict::No } else { Verdict::Yes }
+    if failed { ExitStatus::Negative } else { ExitStatus::Success }
 }
 
 /// The settings, or why they cannot be read.

@@ -12,7 +12,7 @@ use super::{
     wait::NoCollector,
 };
 use crate::cli::{
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::{CommandError, Error},
     options::Output,
     output::{json, print, yaml},
@@ -69,7 +69,7 @@ impl CommandError for UnreadSource {
     }
 }
 
-pub(super) async fn drift(args: &FleetDriftArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn drift(args: &FleetDriftArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let mut picture = Picture::new(&args.picture, context)?;
     let status = picture.look(context).await?;
     if !status.accepts && status.source.is_none() {
@@ -88,7 +88,7 @@ pub(super) async fn drift(args: &FleetDriftArgs, context: &Context<'_>) -> Resul
     if let Some(unknown) = unknown(&found.unknown) {
         return Err(UnknownHosts(unknown).into());
     }
-    Ok(if found.applications.is_empty() { Verdict::Yes } else { Verdict::No })
+    Ok(if found.applications.is_empty() { ExitStatus::Success } else { ExitStatus::Negative })
 }
 
 /// The hosts whose state is not known, in a few words.

@@ -10,7 +10,7 @@ use driftless_model::{AppName, CommitId, HostIdentity, Timestamp};
 use super::remove::NoHostName;
 use crate::cli::{
     client::Client,
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::{CommandError, Error},
     options::{Output, ServerArgs},
     output::{json, print, yaml},
@@ -64,7 +64,7 @@ impl CommandError for NoHistory {
     }
 }
 
-pub(super) async fn history(args: &FleetHistoryArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn history(args: &FleetHistoryArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     if let Some(place) = &args.from {
         return Err(NoHistory(plain(place)).into());
     }
@@ -87,7 +87,7 @@ pub(super) async fn history(args: &FleetHistoryArgs, context: &Context<'_>) -> R
         Output::Table => table(&entries, Some(context.list_width()), context.clock.now(), context.colours),
         Output::Wide => table(&entries, None, context.clock.now(), context.colours),
     })?;
-    Ok(if entries.is_empty() { Verdict::No } else { Verdict::Yes })
+    Ok(if entries.is_empty() { ExitStatus::Negative } else { ExitStatus::Success })
 }
 
 fn table(entries: &[FleetHistoryEntry], width: Option<usize>, now: Timestamp, colours: Colours) -> String {

@@ -8,7 +8,7 @@ use driftless_web::{CreatedInvite, InviteBody};
 use super::remove::NoHostName;
 use crate::cli::{
     client::Client,
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     options::ServerArgs,
     output::print,
@@ -35,7 +35,7 @@ pub(in crate::cli) struct FleetInviteArgs {
     server: ServerArgs,
 }
 
-pub(super) async fn invite(args: &FleetInviteArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn invite(args: &FleetInviteArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     if let Some(name) = args.name.as_ref().filter(|name| !HostIdentity::is_name(name)) {
         return Err(NoHostName(name.clone()).into());
     }
@@ -48,5 +48,5 @@ pub(super) async fn invite(args: &FleetInviteArgs, context: &Context<'_>) -> Res
         let text = "this is shown once; on the host: driftless fleet join URL-OF-THIS-AGENT --token TOKEN";
         context.screen.say(text.to_owned());
     }
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }

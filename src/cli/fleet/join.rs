@@ -7,7 +7,7 @@ use driftless_web::EnrolmentBody;
 
 use crate::cli::{
     client::Client,
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     options::ServerArgs,
     screen::plain,
@@ -32,7 +32,7 @@ pub(in crate::cli) struct FleetJoinArgs {
     server: ServerArgs,
 }
 
-pub(super) async fn join(args: &FleetJoinArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn join(args: &FleetJoinArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let body = EnrolmentBody { url: args.url.clone(), token: args.token.clone() };
     let joined: Joined = client.post("/api/v1/fleet/enrolments", Some(&body)).await?;
@@ -40,5 +40,5 @@ pub(super) async fn join(args: &FleetJoinArgs, context: &Context<'_>) -> Result<
     context.screen.say(format!("joined {} as {}", plain(&args.url), plain(host)));
     context.screen.say(format!("key of this host:     {}", plain(key)));
     context.screen.say(format!("key of the collector: {}", plain(collector)));
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }

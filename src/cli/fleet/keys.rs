@@ -9,7 +9,7 @@ use driftless_web::{EnrolledHost, FleetKeys, OpenInvite};
 
 use crate::cli::{
     client::Client,
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     options::{Output, ServerArgs},
     output::{json, print, yaml},
@@ -28,7 +28,7 @@ pub(in crate::cli) struct FleetKeysArgs {
     server: ServerArgs,
 }
 
-pub(super) async fn keys(args: &FleetKeysArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn keys(args: &FleetKeysArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let keys: FleetKeys = client.get("/api/v1/fleet/keys").await?;
     print(&match args.output {
@@ -37,7 +37,7 @@ pub(super) async fn keys(args: &FleetKeysArgs, context: &Context<'_>) -> Result<
         Output::Table => context.fold(&text(&keys, context.columns(), context.clock.now(), context.colours)),
         Output::Wide => text(&keys, None, context.clock.now(), context.colours),
     })?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 fn text(keys: &FleetKeys, width: Option<usize>, now: Timestamp, colours: Colours) -> String {

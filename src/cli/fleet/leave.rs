@@ -6,7 +6,7 @@ use driftless_agent::LeftCollector;
 
 use crate::cli::{
     client::{self, Client, query},
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::{CommandError, Error},
     options::ServerArgs,
     screen::plain,
@@ -42,7 +42,7 @@ impl CommandError for StillEnrolled {
     }
 }
 
-pub(super) async fn leave(args: &FleetLeaveArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn leave(args: &FleetLeaveArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let force = if args.force { "true" } else { "false" };
     let path = format!("/api/v1/fleet/enrolments{}", query(&[("url", &args.url), ("force", force)]));
@@ -61,5 +61,5 @@ pub(super) async fn leave(args: &FleetLeaveArgs, context: &Context<'_>) -> Resul
         let why = plain(&left.message);
         context.screen.say(format!("the collector has not removed the key of {host} ({why}): run `driftless fleet revoke {host}` there"));
     }
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use super::{Context, Error as CliError, Verdict};
+use super::{Context, Error as CliError, ExitStatus};
 
 mod drift;
 mod history;
@@ -51,7 +51,7 @@ pub(super) enum FleetCommand {
     Requests(FleetRequestsArgs),
 }
 
-pub(super) async fn fleet(command: &FleetCommand, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) async fn fleet(command: &FleetCommand, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     match command {
         FleetCommand::Status(args) => status(args, context).await,
         FleetCommand::Wait(args) => wait(args, context).await,

@@ -6,7 +6,7 @@ use driftless_model::HostIdentity;
 
 use crate::cli::{
     client::Client,
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::{CommandError, Error},
     options::ServerArgs,
 };
@@ -33,12 +33,12 @@ impl CommandError for NoHostName {
     }
 }
 
-pub(super) async fn remove(args: &FleetRemoveArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn remove(args: &FleetRemoveArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     if !HostIdentity::is_name(&args.host) {
         return Err(NoHostName(args.host.clone()).into());
     }
     let client = Client::new(&args.server, context.environment)?;
     client.delete(&format!("/api/v1/fleet/hosts/{}", args.host)).await?;
     context.screen.say(format!("{} is forgotten until it reports again", args.host));
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }

@@ -8,7 +8,7 @@ use driftless_web::{FleetRequest, FleetRequestBody};
 use super::remove::NoHostName;
 use crate::cli::{
     client::Client,
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     options::ServerArgs,
     screen::plain,
@@ -49,7 +49,7 @@ fn kind(word: &str) -> HostRequestKind {
     found.map_or(HostRequestKind::Sync, |(_, kind)| kind)
 }
 
-pub(super) async fn request(args: &FleetRequestArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn request(args: &FleetRequestArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     if !HostIdentity::is_name(&args.host) {
         return Err(NoHostName(args.host.clone()).into());
     }
@@ -69,5 +69,5 @@ pub(super) async fn request(args: &FleetRequestArgs, context: &Context<'_>) -> R
         let (kind, id) = (args.kind.word(), plain(&created.request.id));
         context.screen.say(format!("{kind} {app} waits for the next report of {} (request {id})", args.host));
     }
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }

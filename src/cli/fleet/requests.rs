@@ -8,7 +8,7 @@ use driftless_web::FleetRequest;
 use super::remove::NoHostName;
 use crate::cli::{
     client::Client,
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     options::{Output, ServerArgs},
     output::{json, print, yaml},
@@ -30,7 +30,7 @@ pub(in crate::cli) struct FleetRequestsArgs {
     server: ServerArgs,
 }
 
-pub(super) async fn requests(args: &FleetRequestsArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn requests(args: &FleetRequestsArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let query = match &args.only {
         Some(host) if !HostIdentity::is_name(host) => return Err(NoHostName(host.clone()).into()),
         Some(host) => format!("?host={host}"),
@@ -46,7 +46,7 @@ pub(super) async fn requests(args: &FleetRequestsArgs, context: &Context<'_>) ->
         }
         Output::Wide => table(&requests, None, context.clock.now(), context.colours),
     })?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 fn table(requests: &[FleetRequest], width: Option<usize>, now: Timestamp, colours: Colours) -> String {

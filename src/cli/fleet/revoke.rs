@@ -7,7 +7,7 @@ use driftless_model::HostIdentity;
 use super::remove::NoHostName;
 use crate::cli::{
     client::Client,
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error,
     options::ServerArgs,
 };
@@ -24,12 +24,12 @@ pub(in crate::cli) struct FleetRevokeArgs {
     server: ServerArgs,
 }
 
-pub(super) async fn revoke(args: &FleetRevokeArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn revoke(args: &FleetRevokeArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     if !HostIdentity::is_name(&args.host) {
         return Err(NoHostName(args.host.clone()).into());
     }
     let client = Client::new(&args.server, context.environment)?;
     client.delete(&format!("/api/v1/fleet/keys/{}", args.host)).await?;
     context.screen.say(format!("reports with the key of {} are refused from now on", args.host));
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }

@@ -11,7 +11,7 @@ use driftless_model::{CommitId, Timestamp};
 
 use super::picture::{Picture, PictureArgs};
 use crate::cli::{
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::{CommandError, Error},
     options::Output,
     output::{json, print, yaml},
@@ -53,7 +53,7 @@ impl CommandError for UnknownHostName {
     }
 }
 
-pub(super) async fn status(args: &FleetStatusArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn status(args: &FleetStatusArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let mut status = Picture::new(&args.picture, context)?.look(context).await?;
     let now = context.clock.now();
     let width = (args.output == Output::Table).then(|| context.list_width());
@@ -63,7 +63,7 @@ pub(super) async fn status(args: &FleetStatusArgs, context: &Context<'_>) -> Res
         if matches!(args.output, Output::Table | Output::Wide) {
             let text = host_text(host, width, now, context.colours);
             print(&if width.is_some() { context.fold(&text) } else { text })?;
-            return Ok(Verdict::Yes);
+            return Ok(ExitStatus::Success);
         }
     }
     print(&match args.output {
@@ -72,7 +72,7 @@ pub(super) async fn status(args: &FleetStatusArgs, context: &Context<'_>) -> Res
         Output::Table => context.fold(&text(&status, width, now, context.colours)),
         Output::Wide => text(&status, None, now, context.colours),
     })?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 /// The hosts, cut to a width, or with all columns.

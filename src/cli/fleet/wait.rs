@@ -9,7 +9,7 @@ use driftless_fleet::{FleetGoal, unreached};
 
 use super::picture::{LookError, Picture, PictureArgs};
 use crate::cli::{
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::{CommandError, Error},
     options::parse_span,
     screen::plain,
@@ -83,7 +83,7 @@ fn parse_commit(text: &str) -> Result<String, String> {
     }
 }
 
-pub(super) async fn wait(args: &FleetWaitArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn wait(args: &FleetWaitArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let mut picture = Picture::new(&args.picture, context)?;
     let goal = FleetGoal {
         commit: args.commit.clone(),
@@ -99,7 +99,7 @@ pub(super) async fn wait(args: &FleetWaitArgs, context: &Context<'_>) -> Result<
         if missing.is_empty() {
             drop(spinner);
             context.screen.say(format!("every host runs {}", args.commit));
-            return Ok(Verdict::Yes);
+            return Ok(ExitStatus::Success);
         }
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -120,7 +120,7 @@ pub(super) async fn wait(args: &FleetWaitArgs, context: &Context<'_>) -> Result<
     let more = missing.len().saturating_sub(MOST_LINES);
     let rest = if more > 0 { format!("and {more} more; ") } else { String::new() };
     context.screen.say(format!("{rest}not every host runs {} after {:?}", args.commit, args.timeout));
-    Ok(Verdict::No)
+    Ok(ExitStatus::Negative)
 }
 
 async fn look(

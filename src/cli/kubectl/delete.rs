@@ -8,13 +8,13 @@ use super::{
     target::Target,
 };
 use crate::{
-    cli::Context, cli::Error as CliError, cli::Verdict, cli::client::Client, cli::goal::StatusWatch,
+    cli::Context, cli::Error as CliError, cli::ExitStatus, cli::client::Client, cli::goal::StatusWatch,
     cli::output::print,
 };
 use driftless_model::Kind;
 use driftless_web::Accepted;
 
-pub(in crate::cli) async fn delete(args: &DeleteArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(in crate::cli) async fn delete(args: &DeleteArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let wanted = Wanted::parse(&args.what)?;
     for it in &wanted {
         if it.kinds != [Kind::Pod] {
@@ -30,10 +30,10 @@ pub(in crate::cli) async fn delete(args: &DeleteArgs, context: &Context<'_>) -> 
         }
     }
     let client = Client::new(&args.server, context.environment)?;
-    let mut verdict = Verdict::Yes;
+    let mut exit_status = ExitStatus::Success;
     for it in &wanted {
         let Some(target) = Target::find(it, &args.scope, &client, context).await? else {
-            verdict = Verdict::No;
+            exit_status = ExitStatus::Negative;
             continue;
         };
         let id = |it: &serde_json::Value| at(it, "/status/containerStatuses/0/containerID");
@@ -53,11 +53,11 @@ pub(in crate::cli) async fn delete(args: &DeleteArgs, context: &Context<'_>) -> 
                 context
                     .screen
                     .say(format!("error: timed out waiting for the condition on pods/{}", target.name));
-                return Ok(Verdict::No);
+                return Ok(ExitStatus::Negative);
             }
             changes.change(left).await?;
         }
         print(&format!("pod \"{}\" deleted\n", target.name))?;
     }
-    Ok(verdict)
+    Ok(exit_status)
 }

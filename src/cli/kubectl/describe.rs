@@ -15,7 +15,7 @@ use super::{
     unobserved::warn_of_unobserved,
 };
 use crate::{
-    cli::Context, cli::Error, cli::Verdict, cli::client::Client, cli::output::print, cli::screen::Colours,
+    cli::Context, cli::Error, cli::ExitStatus, cli::client::Client, cli::output::print, cli::screen::Colours,
     cli::screen::plain, cli::table::Table,
 };
 use driftless_model::{Application, Event, Kind, Timestamp, WorkloadName, WorkloadStatus};
@@ -26,7 +26,10 @@ const NAMES: usize = 24;
 /// Number of newest events that are searched.
 const EVENTS: &str = "1000";
 
-pub(in crate::cli) async fn describe(args: &DescribeArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(in crate::cli) async fn describe(
+    args: &DescribeArgs,
+    context: &Context<'_>,
+) -> Result<ExitStatus, Error> {
     let wanted = Wanted::parse(&args.what)?;
     let client = Client::new(&args.server, context.environment)?;
     let scope = Scope {
@@ -34,28 +37,28 @@ pub(in crate::cli) async fn describe(args: &DescribeArgs, context: &Context<'_>)
         app: args.scope.app.as_deref(),
         selector: args.selector.as_deref(),
     };
-    let mut verdict = Verdict::Yes;
+    let mut exit_status = ExitStatus::Success;
     let mut texts = Vec::new();
     let mut items = Vec::new();
     for one in &wanted {
         let found = objects(&client, one, &scope).await?;
         if found.is_empty() && one.name.is_some() {
             say_missing(one, scope.app, &client, context).await;
-            verdict = Verdict::No;
+            exit_status = ExitStatus::Negative;
         }
         for item in found {
             texts.push(text(&Target::of(item.clone()), &client, context).await?);
             items.push(item);
         }
     }
-    if texts.is_empty() && verdict == Verdict::Yes {
+    if texts.is_empty() && exit_status == ExitStatus::Success {
         context.screen.say("No resources found");
     }
     print(&texts.join("\n\n"))?;
-    if verdict == Verdict::Yes {
+    if exit_status == ExitStatus::Success {
         warn_of_unobserved(scope.app, &items, &client, context).await;
     }
-    Ok(verdict)
+    Ok(exit_status)
 }
 
 async fn text(target: &Target, client: &Client, context: &Context<'_>) -> Result<String, Error> {

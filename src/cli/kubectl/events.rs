@@ -8,7 +8,7 @@ use super::{
     objects::{Error, path},
 };
 use crate::{
-    cli::Context, cli::Error as CliError, cli::Verdict, cli::client::Client, cli::output::print,
+    cli::Context, cli::Error as CliError, cli::ExitStatus, cli::client::Client, cli::output::print,
     cli::table::Table,
 };
 use driftless_model::{Event, EventKind};
@@ -21,7 +21,7 @@ pub(super) fn are_meant(word: &str) -> bool {
     ["events", "event", "ev"].iter().any(|it| word.eq_ignore_ascii_case(it))
 }
 
-pub(super) async fn get(args: &GetArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) async fn get(args: &GetArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let unfit = [
         (args.what.len() > 1, "events have no names"),
         (args.scope.namespace.is_some(), "events have no namespace: select an application with --app"),
@@ -42,7 +42,7 @@ pub(super) async fn get(args: &GetArgs, context: &Context<'_>) -> Result<Verdict
     let events: Vec<Event> = client.get(&path("/api/v1/events", pairs)).await?;
     if events.is_empty() {
         context.screen.say("No resources found");
-        return Ok(Verdict::Yes);
+        return Ok(ExitStatus::Success);
     }
     let mut table =
         Table::new(0, &["LAST SEEN", "TYPE", "REASON", "APPLICATION", "OBJECT", "MESSAGE"]).spaced(3);
@@ -58,5 +58,5 @@ pub(super) async fn get(args: &GetArgs, context: &Context<'_>) -> Result<Verdict
     }
     let text = table.render(context.colours);
     print(if args.no_headers { columns::without_head(&text) } else { text.as_str() })?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }

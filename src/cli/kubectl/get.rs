@@ -16,14 +16,14 @@ use super::{
     unobserved::warn_of_unobserved,
 };
 use crate::{
-    cli::Context, cli::Error, cli::Verdict, cli::client::Client, cli::output, cli::output::print,
+    cli::Context, cli::Error, cli::ExitStatus, cli::client::Client, cli::output, cli::output::print,
     cli::table::Cell, cli::table::Table,
 };
 use driftless_model::{Kind, Selector};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-pub(in crate::cli) async fn get(args: &GetArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(in crate::cli) async fn get(args: &GetArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     if args.what.first().is_some_and(|it| events::are_meant(it)) {
         return events::get(args, context).await;
     }
@@ -40,7 +40,7 @@ pub(in crate::cli) async fn get(args: &GetArgs, context: &Context<'_>) -> Result
     let client = Client::new(&args.server, context.environment)?;
     let scope =
         Scope { namespace: args.scope.namespace.as_deref(), app: args.scope.app.as_deref(), selector };
-    let mut verdict = Verdict::Yes;
+    let mut exit_status = ExitStatus::Success;
     let mut items = Vec::new();
     let mut is_missing = false;
     for one in &wanted {
@@ -49,7 +49,7 @@ pub(in crate::cli) async fn get(args: &GetArgs, context: &Context<'_>) -> Result
             is_missing = true;
             if !args.ignore_not_found {
                 say_missing(one, scope.app, &client, context).await;
-                verdict = Verdict::No;
+                exit_status = ExitStatus::Negative;
             }
         }
         items.extend(found);
@@ -59,24 +59,24 @@ pub(in crate::cli) async fn get(args: &GetArgs, context: &Context<'_>) -> Result
     let is_mixed = wanted.iter().map(|it| &it.kinds).collect::<BTreeSet<_>>().len() > 1
         || wanted.iter().any(|it| it.kinds.len() > 1);
     if items.is_empty() && is_missing && args.ignore_not_found {
-        return Ok(Verdict::Yes);
+        return Ok(ExitStatus::Success);
     }
     let page = Printer { args, fields, is_one, is_mixed };
     let is_table = matches!(args.output, None | Some(GetOutput::Wide));
-    if items.is_empty() && verdict == Verdict::Yes && is_table {
+    if items.is_empty() && exit_status == ExitStatus::Success && is_table {
         context.screen.say(match scope.namespace {
             Some(namespace) => format!("No resources found in {namespace} namespace."),
             None => "No resources found".to_owned(),
         });
     }
-    if !items.is_empty() || (!is_table && verdict == Verdict::Yes) {
+    if !items.is_empty() || (!is_table && exit_status == ExitStatus::Success) {
         print(&page.render(items.clone(), context))?;
     }
-    if verdict == Verdict::Yes {
+    if exit_status == ExitStatus::Success {
         warn_of_unobserved(scope.app, &items, &client, context).await;
     }
-    if !args.watch || verdict == Verdict::No {
-        return Ok(verdict);
+    if !args.watch || exit_status == ExitStatus::Negative {
+        return Ok(exit_status);
     }
     page.follow(&client, &wanted, &scope, items, context).await
 }
@@ -246,7 +246,7 @@ impl Printer<'_> {
         scope: &Scope<'_>,
         mut known: Vec<Value>,
         context: &Context<'_>,
-    ) -> Result<Verdict, Error> {
+    ) -> Result<ExitStatus, Error> {
         let mut told = false;
         loop {
             sleep(LOOK_EVERY).await;

@@ -11,7 +11,7 @@ use super::{
     target::{Target, app_and_workload, workloads},
     unobserved::warn_of_unobserved,
 };
-use crate::{cli::Context, cli::Error as CliError, cli::Verdict, cli::client::Client};
+use crate::{cli::Context, cli::Error as CliError, cli::ExitStatus, cli::client::Client};
 use driftless_model::{Kind, Selector};
 
 /// Number of last lines of each pod if `--tail` is not given.
@@ -27,18 +27,20 @@ struct Source {
     name: String,
 }
 
-pub(in crate::cli) async fn logs(args: &LogsArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(in crate::cli) async fn logs(args: &LogsArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let client = Client::new(&args.server, context.environment)?;
     let Some(what) = &args.what else { return of_selected(args, &client, context).await };
-    let Some(target) = find(what, args, &client, context).await? else { return Ok(Verdict::No) };
+    let Some(target) = find(what, args, &client, context).await? else { return Ok(ExitStatus::Negative) };
     if target.workload.is_empty() {
         let text = format!("{} has no logs: name a pod or a workload", target.qualified());
         return Err(Error::Usage(text).into());
     }
-    let Some(pod) = pod(&target, &client, context).await? else { return Ok(Verdict::No) };
-    let Some(sources) = sources(args, args.tail, &target, &pod, context)? else { return Ok(Verdict::No) };
+    let Some(pod) = pod(&target, &client, context).await? else { return Ok(ExitStatus::Negative) };
+    let Some(sources) = sources(args, args.tail, &target, &pod, context)? else {
+        return Ok(ExitStatus::Negative);
+    };
     print_all(&sources, args, sources.len() > 1, &client).await?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 /// The object that `POD`, `KIND/NAME` or `APP/WORKLOAD` names. `None`: there is none, which was reported.
@@ -133,7 +135,11 @@ fn sources(
 }
 
 /// Prints the output of all pods with the labels, one after the other, or all at once when following.
-async fn of_selected(args: &LogsArgs, client: &Client, context: &Context<'_>) -> Result<Verdict, CliError> {
+async fn of_selected(
+    args: &LogsArgs,
+    client: &Client,
+    context: &Context<'_>,
+) -> Result<ExitStatus, CliError> {
     let selector = args.selector.as_deref().unwrap_or_default();
     Selector::parse(selector).map_err(Error::from)?;
     let (namespace, app) = (args.scope.namespace.as_deref(), args.scope.app.as_deref());
@@ -143,7 +149,7 @@ async fn of_selected(args: &LogsArgs, client: &Client, context: &Context<'_>) ->
     if pods.is_empty() {
         context.screen.say("No resources found");
         warn_of_unobserved(app, &[], client, context).await;
-        return Ok(Verdict::Yes);
+        return Ok(ExitStatus::Success);
     }
     if args.follow && pods.len() > MOST_FOLLOWED {
         let text =
@@ -156,11 +162,11 @@ async fn of_selected(args: &LogsArgs, client: &Client, context: &Context<'_>) ->
         let target = Target::of(pod.clone());
         match sources(args, tail, &target, &pod, context)? {
             Some(found) => all.extend(found),
-            None => return Ok(Verdict::No),
+            None => return Ok(ExitStatus::Negative),
         }
     }
     print_all(&all, args, true, client).await?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 /// The selected container of a Pod and the parameters for its output. `None`: it cannot be read, which was reported.

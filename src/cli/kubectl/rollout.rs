@@ -13,7 +13,7 @@ use super::{
     unobserved,
 };
 use crate::{
-    cli::Context, cli::Error as CliError, cli::Verdict, cli::client::Client, cli::goal::StatusWatch,
+    cli::Context, cli::Error as CliError, cli::ExitStatus, cli::client::Client, cli::goal::StatusWatch,
     cli::output::print, cli::screen::plain, cli::table::Table,
 };
 use driftless_model::{ConditionType, HealthStatus, Kind, Outcome, Revision, WorkloadName, WorkloadStatus};
@@ -22,7 +22,7 @@ use driftless_web::{Accepted, RollbackBody, Waited};
 pub(in crate::cli) async fn rollout(
     command: &RolloutCommand,
     context: &Context<'_>,
-) -> Result<Verdict, CliError> {
+) -> Result<ExitStatus, CliError> {
     match command {
         RolloutCommand::Status(args) => status(args, context).await,
         RolloutCommand::History(args) => history(args, context).await,
@@ -51,19 +51,24 @@ async fn find(
     }
 }
 
-async fn ask(args: &RolloutArgs, verb: &str, done: &str, context: &Context<'_>) -> Result<Verdict, CliError> {
+async fn ask(
+    args: &RolloutArgs,
+    verb: &str,
+    done: &str,
+    context: &Context<'_>,
+) -> Result<ExitStatus, CliError> {
     let client = Client::new(&args.server, context.environment)?;
-    let Some(target) = find(args, &client, context).await? else { return Ok(Verdict::No) };
+    let Some(target) = find(args, &client, context).await? else { return Ok(ExitStatus::Negative) };
     rolls(&target)?;
     let route = target.route(&format!("/workloads/{}/{verb}", target.workload))?;
     let _: Accepted = client.post(&route, None::<&()>).await?;
     print(&format!("{} {done}\n", target.qualified()))?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
-async fn status(args: &RolloutStatusArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+async fn status(args: &RolloutStatusArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let client = Client::new(&args.on.server, context.environment)?;
-    let Some(target) = find(&args.on, &client, context).await? else { return Ok(Verdict::No) };
+    let Some(target) = find(&args.on, &client, context).await? else { return Ok(ExitStatus::Negative) };
     // All instances of a ReplicaSet have one specification, so none is rolled out.
     if target.kind == Kind::ReplicaSet {
         return Err(no_rollouts(target.kind).into());
@@ -77,7 +82,7 @@ async fn status(args: &RolloutStatusArgs, context: &Context<'_>) -> Result<Verdi
             if args.timeout.is_zero() { Duration::MAX } else { args.timeout.saturating_sub(began.elapsed()) };
         if left.is_zero() {
             context.screen.say("error: timed out waiting for the condition");
-            return Ok(Verdict::No);
+            return Ok(ExitStatus::Negative);
         }
         // The first status comes at once. Each is read before the object, so that an object from before the engine answered again
         // does not end the wait.
@@ -87,7 +92,7 @@ async fn status(args: &RolloutStatusArgs, context: &Context<'_>) -> Result<Verdi
             (Ok(Some(item)), _) => after_failure(sentence(target.kind, &item), &target.workload, &item, &now),
             (Ok(None), None) => {
                 context.screen.say("error: object has been deleted");
-                return Ok(Verdict::No);
+                return Ok(ExitStatus::Negative);
             }
             // Nothing was seen since the agent was started.
             (Ok(None), Some(why)) => Progress::UnderWay(why.clone()),
@@ -100,14 +105,14 @@ async fn status(args: &RolloutStatusArgs, context: &Context<'_>) -> Result<Verdi
             Progress::UnderWay(sentence) => (sentence, false),
             Progress::Failed(sentence) => {
                 context.screen.say(format!("error: {sentence}"));
-                return Ok(Verdict::No);
+                return Ok(ExitStatus::Negative);
             }
         };
         if sentence != said {
             print(&format!("{sentence}\n"))?;
         }
         if is_over || !args.watch {
-            return Ok(Verdict::Yes);
+            return Ok(ExitStatus::Success);
         }
         said = sentence;
     }
@@ -290,9 +295,9 @@ fn has_completed(it: &Value) -> bool {
     })
 }
 
-async fn history(args: &RolloutHistoryArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+async fn history(args: &RolloutHistoryArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let client = Client::new(&args.on.server, context.environment)?;
-    let Some(target) = find(&args.on, &client, context).await? else { return Ok(Verdict::No) };
+    let Some(target) = find(&args.on, &client, context).await? else { return Ok(ExitStatus::Negative) };
     let mut revisions: Vec<Revision> = client.get(&target.route("/revisions")?).await?;
     revisions.reverse();
     let Some(number) = args.revision else {
@@ -301,14 +306,14 @@ async fn history(args: &RolloutHistoryArgs, context: &Context<'_>) -> Result<Ver
             table.row([it.number.to_string().into(), change_cause(it, it.commit.short()).into()]);
         }
         print(&format!("{}\n{}", target.qualified(), table.render(context.colours)))?;
-        return Ok(Verdict::Yes);
+        return Ok(ExitStatus::Success);
     };
     let Some(found) = revisions.iter().find(|it| it.number == number) else {
         context.screen.say(format!("error: unable to find the specified revision {number}"));
-        return Ok(Verdict::No);
+        return Ok(ExitStatus::Negative);
     };
     print(&format!("{} with revision #{number}\n{}", target.qualified(), details(found)))?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 /// The commit of a revision, by its id or the beginning of it. A removal has the one before.
@@ -343,9 +348,9 @@ fn details(it: &Revision) -> String {
     out
 }
 
-async fn undo(args: &RolloutUndoArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+async fn undo(args: &RolloutUndoArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let client = Client::new(&args.on.server, context.environment)?;
-    let Some(target) = find(&args.on, &client, context).await? else { return Ok(Verdict::No) };
+    let Some(target) = find(&args.on, &client, context).await? else { return Ok(ExitStatus::Negative) };
     let body = RollbackBody {
         to: Some(args.to_revision).filter(|it| *it > 0).map(|it| it.to_string()),
         reason: Some(format!("rollout undo of {}", target.qualified())),
@@ -362,7 +367,7 @@ async fn undo(args: &RolloutUndoArgs, context: &Context<'_>) -> Result<Verdict, 
     if let Some(note) = accepted.note {
         context.screen.say(plain(&note));
     }
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::Args;
 
 use crate::cli::{
-    Context, Error, Verdict,
+    Context, Error, ExitStatus,
     client::Client,
     options::{ServerArgs, TextOrJson},
     output::print,
@@ -23,7 +23,7 @@ pub(in crate::cli) struct NotifyListArgs {
     pub(in crate::cli) server: ServerArgs,
 }
 
-pub(super) async fn list(args: &NotifyListArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn list(args: &NotifyListArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let status: NotificationStatus = client.get("/api/v1/notifications").await?;
     match args.output {
@@ -35,7 +35,7 @@ pub(super) async fn list(args: &NotifyListArgs, context: &Context<'_>) -> Result
         }
         TextOrJson::Text => print(&context.fold(&text(&status, context.colours)))?,
     }
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 fn text(status: &NotificationStatus, colours: Colours) -> String {

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use super::{Context, Error as CliError, Verdict};
+use super::{Context, Error as CliError, ExitStatus};
 
 mod error;
 mod list;
@@ -18,7 +18,7 @@ pub(super) enum NotifyCommand {
     Test(NotifyTestArgs),
 }
 
-pub(super) async fn notify(command: &NotifyCommand, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) async fn notify(command: &NotifyCommand, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     match command {
         NotifyCommand::List(args) => list(args, context).await,
         NotifyCommand::Test(args) => test(args, context).await,

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::error::NoSuchReceiver;
 use crate::cli::{
-    Context, Error, Verdict, client::Client, options::ServerArgs, output::print, screen::plain,
+    Context, Error, ExitStatus, client::Client, options::ServerArgs, output::print, screen::plain,
 };
 use driftless_model::{IncidentKind, IncidentPhase, NotificationStatus};
 use driftless_web::TestMessage;
@@ -35,7 +35,7 @@ pub(in crate::cli) struct NotifyTestArgs {
     pub(in crate::cli) server: ServerArgs,
 }
 
-pub(super) async fn test(args: &NotifyTestArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+pub(super) async fn test(args: &NotifyTestArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
     // The name cannot change the route.
     let name: String = args
@@ -62,7 +62,7 @@ pub(super) async fn test(args: &NotifyTestArgs, context: &Context<'_>) -> Result
     if answer.sent {
         context.screen.say(format!("{name} has accepted this message"));
     }
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }
 
 fn parse_event(text: &str) -> Result<IncidentKind, String> {

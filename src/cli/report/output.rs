@@ -13,7 +13,7 @@ use super::{
     post::post,
 };
 use crate::{
-    cli::Context, cli::Error as CliError, cli::Verdict, cli::findings::counted, cli::output::print,
+    cli::Context, cli::Error as CliError, cli::ExitStatus, cli::findings::counted, cli::output::print,
     cli::screen::Colours, cli::screen::Paint, cli::screen::plain,
 };
 use driftless_report as report;
@@ -30,7 +30,7 @@ pub(in crate::cli) async fn finish(
     mut report: Report,
     args: &ReportArgs,
     context: &Context<'_>,
-) -> Result<Verdict, CliError> {
+) -> Result<ExitStatus, CliError> {
     if let Some(note) = args.selector.as_ref().and_then(|selector| keep_labelled(&mut report, selector)) {
         context.screen.say(context.screen.fold(&note));
     }
@@ -44,11 +44,11 @@ pub(in crate::cli) async fn finish(
     for output in &args.output {
         write(&report, output, args, context)?;
     }
-    let verdict = verdict(&report, args);
+    let exit_status = exit_status(&report, args);
     if args.post {
-        post(&report, args, verdict, context).await?;
+        post(&report, args, exit_status, context).await?;
     }
-    Ok(verdict)
+    Ok(exit_status)
 }
 
 /// Keeps the differences of objects with some labels. Returns a note if there are differences and none of such an object, because a
@@ -67,19 +67,19 @@ fn keep_labelled(report: &mut Report, selector: &Selector) -> Option<String> {
 }
 
 /// Errors take precedence over drift.
-fn verdict(report: &Report, args: &ReportArgs) -> Verdict {
+fn exit_status(report: &Report, args: &ReportArgs) -> ExitStatus {
     let mut types: Vec<Type> = args.fail_on.iter().flat_map(|it| it.types()).collect();
     if types.is_empty() {
         types = Type::ALL.to_vec();
     }
     if report.has_errors() || (args.fail_on.contains(&FailOn::Any) && report.has_known_errors()) {
-        return Verdict::Code(error_code(args));
+        return ExitStatus::Code(error_code(args));
     }
     match report.has_drift(&types) {
-        false => Verdict::Yes,
-        true if args.exit_zero => Verdict::Yes,
-        true if args.detailed_exitcode => Verdict::Code(2),
-        true => Verdict::Code(args.drift_exit_code.unwrap_or(1)),
+        false => ExitStatus::Success,
+        true if args.exit_zero => ExitStatus::Success,
+        true if args.detailed_exitcode => ExitStatus::Code(2),
+        true => ExitStatus::Code(args.drift_exit_code.unwrap_or(1)),
     }
 }
 

@@ -5,7 +5,7 @@ use super::{
     error::Error,
     options::ReportArgs,
 };
-use crate::{cli::Context, cli::Verdict};
+use crate::{cli::Context, cli::ExitStatus};
 use driftless_forge::{Connection, Forge, State, Status, Written};
 use driftless_model::CommitId;
 use driftless_report as report;
@@ -16,7 +16,7 @@ use driftless_report::{Kind, Report};
 pub(super) async fn post(
     report: &Report,
     args: &ReportArgs,
-    verdict: Verdict,
+    exit_status: ExitStatus,
     context: &Context<'_>,
 ) -> Result<(), Error> {
     let Some(job) = ci_job(context.environment) else {
@@ -29,7 +29,7 @@ pub(super) async fn post(
         return Ok(());
     };
     let forge = Forge::new(job.kind, &job.api, &job.project, &token, &Connection::default())?;
-    let posted = write(report, args, &job, &forge, verdict, context).await;
+    let posted = write(report, args, &job, &forge, exit_status, context).await;
     match posted {
         Err(error) if job.is_fork && error.is_permission() => {
             context.screen.say(format!("not posted: the request comes from a fork: {error}"));
@@ -44,7 +44,7 @@ async fn write(
     args: &ReportArgs,
     job: &Job,
     forge: &Forge,
-    verdict: Verdict,
+    exit_status: ExitStatus,
     context: &Context<'_>,
 ) -> Result<(), driftless_forge::Error> {
     if let Some(request) = job.request {
@@ -59,22 +59,22 @@ async fn write(
     }
     if let Some(commit) = &job.commit {
         let commit = CommitId::parse(commit).map_err(|_| driftless_forge::Error::Commit(commit.clone()))?;
-        forge.set_status(&commit, &status(report, args, job, verdict)).await?;
+        forge.set_status(&commit, &status(report, args, job, exit_status)).await?;
         context.screen.say(format!("status of {}: set", commit.short()));
     }
     Ok(())
 }
 
 /// Same result as the exit code: differences that do not fail the command do not fail the status.
-fn status(report: &Report, args: &ReportArgs, job: &Job, verdict: Verdict) -> Status {
+fn status(report: &Report, args: &ReportArgs, job: &Job, exit_status: ExitStatus) -> Status {
     let kind = match report.kind {
         Kind::Drift => "drift",
         Kind::Preview => "preview",
     };
-    let state = match verdict {
+    let state = match exit_status {
         _ if report.has_errors() => State::Error,
-        Verdict::Yes | Verdict::Code(0) => State::Success,
-        Verdict::No | Verdict::Code(_) => State::Failure,
+        ExitStatus::Success | ExitStatus::Code(0) => State::Success,
+        ExitStatus::Negative | ExitStatus::Code(_) => State::Failure,
     };
     let name = if args.post_as == "default" { String::new() } else { format!("/{}", args.post_as) };
     Status {

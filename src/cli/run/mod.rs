@@ -23,7 +23,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    context::{Context, Verdict},
+    context::{Context, ExitStatus},
     error::Error as CliError,
     progress,
     screen::Paint,
@@ -31,7 +31,7 @@ use super::{
 use driftless_agent::{Agent, Running};
 use driftless_config::{Reference, Settings, local_url};
 use driftless_web as web;
-use driftless_web::{Access, Listener, Receiver};
+use driftless_web::{Access, Listener, WebhookReceiver};
 
 use error::Error;
 use listen::TcpListeners;
@@ -65,7 +65,7 @@ fn warn_of_container_name(settings: &Settings) {
     }
 }
 
-pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     settings::warn_of_unknown_variables(args);
     let mut config_file = WatchedFiles::new(default_config(args));
     let settings = settings(args, context.environment)?;
@@ -86,10 +86,10 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
     let starting = Agent::start(bound.clone(), context.environment.clone(), context.clock);
     let running = tokio::select! {
         running = starting => running.map_err(Error::Start)?,
-        () = signals.stop() => return Ok(Verdict::Yes),
+        () = signals.stop() => return Ok(ExitStatus::Success),
     };
     address_file::write(&bound.state_dir, &bound.local_url());
-    let receiver = Receiver::new(
+    let receiver = WebhookReceiver::new(
         running.handle.clone(),
         running.store.clone(),
         &bound,
@@ -147,7 +147,7 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
         () = signals.stop() => std::process::exit(130),
     }
     match ended? {
-        Next::End => Ok(Verdict::Yes),
+        Next::End => Ok(ExitStatus::Success),
         Next::Again => Err(Error::Again(reload::start_again()).into()),
     }
 }
@@ -178,11 +178,12 @@ struct Servers {
 
 impl Servers {
     /// Without a listener of their own, webhooks are served by the API's. Metrics are served there in any case.
-    fn start(running: &Running, listeners: Listeners, receiver: Receiver, access: Access) -> Self {
+    fn start(running: &Running, listeners: Listeners, receiver: WebhookReceiver, access: Access) -> Self {
         let Listeners { api, socket, hooks, metrics } = listeners;
         let stopping = CancellationToken::new();
         let hook_routes = driftless_web::webhook_routes(&receiver);
-        let router = web::router_with_hooks(running.handle.clone(), running.store.clone(), access, receiver);
+        let router =
+            web::router_with_webhooks(running.handle.clone(), running.store.clone(), access, receiver);
         let serve = |listener: Listener, router| {
             tokio::spawn(web::serve(listener, router, stopping.clone().cancelled_owned()))
         };

@@ -2,7 +2,7 @@
 
 use crate::{cli::Error as CliError, cli::client::Client, cli::error::CommandError};
 use driftless_forge::webhook::InvalidKey;
-use driftless_model::HookStatus;
+use driftless_model::WebhookStatus;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
@@ -47,14 +47,14 @@ impl CommandError for Error {
 }
 
 /// The webhook of a repository, from the agent.
-pub(super) async fn find(client: &Client, repository: &str) -> Result<HookStatus, CliError> {
-    let hooks: Vec<HookStatus> = client.get("/api/v1/webhooks").await?;
+pub(super) async fn find(client: &Client, repository: &str) -> Result<WebhookStatus, CliError> {
+    let hooks: Vec<WebhookStatus> = client.get("/api/v1/webhooks").await?;
     let found = hooks.into_iter().find(|it| it.repository == repository);
     Ok(found.ok_or_else(|| Error::NoHook(repository.to_owned()))?)
 }
 
 /// The webhook, unless it is off.
-pub(super) fn active(hook: HookStatus) -> Result<HookStatus, Error> {
+pub(super) fn active(hook: WebhookStatus) -> Result<WebhookStatus, Error> {
     match hook.trouble {
         Some(why) => Err(Error::Off { repository: hook.repository, why }),
         None => Ok(hook),

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use super::{Context, Error as CliError, Verdict};
+use super::{Context, Error as CliError, ExitStatus};
 
 mod error;
 mod instructions;
@@ -19,7 +19,7 @@ pub(super) enum WebhookCommand {
     Test(WebhookTestArgs),
 }
 
-pub(super) async fn webhook(command: &WebhookCommand, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) async fn webhook(command: &WebhookCommand, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     match command {
         WebhookCommand::Url(args) => url(args, context).await,
         WebhookCommand::Test(args) => test(args, context).await,

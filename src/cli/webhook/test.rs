@@ -13,7 +13,7 @@ use super::{
 use crate::{
     cli::Context,
     cli::Error as CliError,
-    cli::Verdict,
+    cli::ExitStatus,
     cli::client::{Authorities, Client},
     cli::options::ServerArgs,
     cli::options::parse_span,
@@ -25,7 +25,7 @@ use driftless_forge::{
     webhook::Key, webhook::NO_COMMIT, webhook::Sample, webhook::SamplePush, webhook::sample,
 };
 use driftless_git::read_secret;
-use driftless_model::{DeliveryResult, HookSecret, HookStatus};
+use driftless_model::{DeliveryResult, WebhookSecret, WebhookStatus};
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -62,7 +62,7 @@ pub(in crate::cli) struct WebhookTestArgs {
     pub(in crate::cli) server: ServerArgs,
 }
 
-pub(super) async fn test(args: &WebhookTestArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) async fn test(args: &WebhookTestArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let client = Client::new(&args.server, context.environment)?;
     let hook = active(find(&client, &args.repository).await?)?;
     let secret = secret(args, &hook, client.is_local(), context)?;
@@ -77,7 +77,7 @@ pub(super) async fn test(args: &WebhookTestArgs, context: &Context<'_>) -> Resul
     let (status, body) = post(url, sample, client.authorities()).await?;
     print(&format!("{status} {}\n", plain(body.trim())))?;
     if !status.is_success() {
-        return Ok(Verdict::No);
+        return Ok(ExitStatus::Negative);
     }
     let end = Instant::now() + args.timeout;
     loop {
@@ -87,11 +87,11 @@ pub(super) async fn test(args: &WebhookTestArgs, context: &Context<'_>) -> Resul
         {
             print(&format!("{}\n", plain(&delivery.summary())))?;
             let is_good = delivery.result == DeliveryResult::Accepted;
-            return Ok(if is_good { Verdict::Yes } else { Verdict::No });
+            return Ok(if is_good { ExitStatus::Success } else { ExitStatus::Negative });
         }
         if Instant::now() >= end {
             context.screen.say("the agent accepted the delivery, but its fetch did not end in time");
-            return Ok(Verdict::No);
+            return Ok(ExitStatus::Negative);
         }
         sleep(LOOK_EVERY).await;
     }
@@ -100,7 +100,7 @@ pub(super) async fn test(args: &WebhookTestArgs, context: &Context<'_>) -> Resul
 /// A remote agent could name any file of this machine, and some providers send the secret itself.
 fn secret(
     args: &WebhookTestArgs,
-    hook: &HookStatus,
+    hook: &WebhookStatus,
     is_local: bool,
     context: &Context<'_>,
 ) -> Result<String, Error> {
@@ -109,8 +109,8 @@ fn secret(
     let place = match (given, &hook.secret) {
         (Some(given), _) => given,
         (None, _) if !is_local => return Err(Error::NotLocal),
-        (None, HookSecret::File(path)) => Secret::File(PathBuf::from(path)),
-        (None, HookSecret::Variable(name)) => Secret::Environment(name.clone()),
+        (None, WebhookSecret::File(path)) => Secret::File(PathBuf::from(path)),
+        (None, WebhookSecret::Variable(name)) => Secret::Environment(name.clone()),
     };
     read_secret(&place, context.environment).map_err(Error::Secret)
 }

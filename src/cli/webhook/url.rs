@@ -7,7 +7,7 @@ use super::{
     instructions::instructions,
 };
 use crate::{
-    cli::Context, cli::Error as CliError, cli::Verdict, cli::client::Client, cli::options::ServerArgs,
+    cli::Context, cli::Error as CliError, cli::ExitStatus, cli::client::Client, cli::options::ServerArgs,
     cli::output::print,
 };
 
@@ -20,9 +20,9 @@ pub(in crate::cli) struct WebhookUrlArgs {
     pub(in crate::cli) server: ServerArgs,
 }
 
-pub(super) async fn url(args: &WebhookUrlArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) async fn url(args: &WebhookUrlArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let client = Client::new(&args.server, context.environment)?;
     let hook = active(find(&client, &args.repository).await?)?;
     print(&instructions(&hook))?;
-    Ok(Verdict::Yes)
+    Ok(ExitStatus::Success)
 }

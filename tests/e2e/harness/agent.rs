@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use driftless_model::{Application, Event, HealthStatus, HookStatus, Revision, SyncStatus};
+use driftless_model::{Application, Event, HealthStatus, Revision, SyncStatus, WebhookStatus};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -314,7 +314,7 @@ impl Agent {
     }
 
     /// The state of its one webhook.
-    pub async fn webhook(&self) -> HookStatus {
+    pub async fn webhook(&self) -> WebhookStatus {
         self.list("/api/v1/webhooks").await.remove(0)
     }
 

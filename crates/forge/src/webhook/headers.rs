@@ -1,23 +1,23 @@
 //! Headers of deliveries.
 
-use driftless_model::HookProvider;
+use driftless_model::WebhookProvider;
 use http::HeaderMap;
 
 /// The forge that sent this, among those that sign alike. The first three also send the headers of the later ones, so
 /// the order decides; only the signature of the chosen forge counts.
-pub(super) fn resolve(provider: HookProvider, headers: &HeaderMap) -> HookProvider {
-    if provider != HookProvider::Auto {
+pub(super) fn resolve(provider: WebhookProvider, headers: &HeaderMap) -> WebhookProvider {
+    if provider != WebhookProvider::Auto {
         return provider;
     }
     let sent = |names: [&str; 2]| names.iter().any(|it| headers.contains_key(*it));
     if sent(["x-forgejo-event", "x-forgejo-signature"]) {
-        HookProvider::Forgejo
+        WebhookProvider::Forgejo
     } else if sent(["x-gitea-event", "x-gitea-signature"]) {
-        HookProvider::Gitea
+        WebhookProvider::Gitea
     } else if sent(["x-gogs-event", "x-gogs-signature"]) {
-        HookProvider::Gogs
+        WebhookProvider::Gogs
     } else {
-        HookProvider::GitHub
+        WebhookProvider::GitHub
     }
 }
 

@@ -10,16 +10,16 @@ use super::{
 
 /// The decision about a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum DeliveryDecision {
     /// Fetch. The remark is for people and may be empty.
-    Ring {
+    Fetch {
         moved: Option<Moved>,
         /// Whether another branch than the followed one may have moved.
         maybe_other_branch: bool,
         remark: String,
     },
     /// Ask the registries of these images.
-    Look {
+    AskRegistries {
         images: Vec<String>,
     },
     Ignore {
@@ -30,13 +30,13 @@ pub enum Verdict {
 
 /// Compares a delivery with the followed reference. Full reference names are compared, so a tag with the name of the
 /// branch does not match.
-pub fn judge(notice: &Notice, repository: &Repository) -> Verdict {
+pub fn judge(notice: &Notice, repository: &Repository) -> DeliveryDecision {
     if notice.kind == EventKind::Image && !notice.images.is_empty() {
-        return Verdict::Look { images: notice.images.clone() };
+        return DeliveryDecision::AskRegistries { images: notice.images.clone() };
     }
     if notice.kind != EventKind::Push {
         let why = format!("the event `{}` moves no reference", notice.event);
-        return Verdict::Ignore { moved: None, why };
+        return DeliveryDecision::Ignore { moved: None, why };
     }
     let remark = match origin::compare(&Origin::of_url(&repository.url), &notice.origins) {
         origin::Match::Same | origin::Match::Unknown => String::new(),
@@ -45,11 +45,11 @@ pub fn judge(notice: &Notice, repository: &Repository) -> Verdict {
         }
         origin::Match::Other { named } => {
             let why = format!("it is about `{named}`, and `{}` is what this webhook is for", repository.url);
-            return Verdict::Ignore { moved: notice.moved.first().cloned(), why };
+            return DeliveryDecision::Ignore { moved: notice.moved.first().cloned(), why };
         }
     };
     if notice.moved.is_empty() {
-        return Verdict::Ring { moved: None, maybe_other_branch: false, remark };
+        return DeliveryDecision::Fetch { moved: None, maybe_other_branch: false, remark };
     }
     let is_followed = |moved: &&Moved| match followed(&repository.reference, notice) {
         Followed::One(name) => moved.reference == name,
@@ -64,12 +64,12 @@ pub fn judge(notice: &Notice, repository: &Repository) -> Verdict {
     match ours.clone().find(|it| !it.deleted).or_else(|| ours.next()) {
         Some(moved) if moved.deleted => {
             let why = format!("`{}` was deleted; nothing is removed because of that", moved.reference);
-            Verdict::Ignore { moved: Some(moved.clone()), why }
+            DeliveryDecision::Ignore { moved: Some(moved.clone()), why }
         }
         Some(moved) => {
             // The payload does not name the default branch.
             let maybe_other_branch = matches!(followed(&repository.reference, notice), Followed::AnyBranch);
-            Verdict::Ring { moved: Some(moved.clone()), maybe_other_branch, remark }
+            DeliveryDecision::Fetch { moved: Some(moved.clone()), maybe_other_branch, remark }
         }
         None => {
             let moved = notice.moved.first().cloned();
@@ -84,7 +84,7 @@ pub fn judge(notice: &Notice, repository: &Repository) -> Verdict {
                 }
                 Followed::Nothing => "a fixed commit is followed, which never moves".to_owned(),
             };
-            Verdict::Ignore { moved, why }
+            DeliveryDecision::Ignore { moved, why }
         }
     }
 }
@@ -138,7 +138,7 @@ mod tests {
 
     fn rings(notice: &Notice, reference: Reference) -> bool {
         let repository = repository("https://git.example.com/me/infra.git", reference);
-        matches!(judge(notice, &repository), Verdict::Ring { .. })
+        matches!(judge(notice, &repository), DeliveryDecision::Fetch { .. })
     }
 
     #[test]
@@ -146,9 +146,9 @@ mod tests {
         let images = vec!["ghcr.io/team/web:prod".to_owned()];
         let pushed = Notice { kind: EventKind::Image, images: images.clone(), ..Notice::default() };
         let repository = repository("https://git.example.com/me/infra.git", Reference::Head);
-        assert_eq!(judge(&pushed, &repository), Verdict::Look { images });
+        assert_eq!(judge(&pushed, &repository), DeliveryDecision::AskRegistries { images });
         let none = Notice { kind: EventKind::Image, ..Notice::default() };
-        assert!(matches!(judge(&none, &repository), Verdict::Ignore { .. }));
+        assert!(matches!(judge(&none, &repository), DeliveryDecision::Ignore { .. }));
     }
 
     #[test]
@@ -194,9 +194,9 @@ mod tests {
             (pushed(None), Reference::Branch("main".into()), false),
             (pushed(None), Reference::Head, true),
         ] {
-            let verdict = judge(&notice, &repository("https://git.example.com/me/infra.git", reference));
-            let Verdict::Ring { moved: Some(moved), maybe_other_branch, .. } = verdict else {
-                panic!("{verdict:?}")
+            let decision = judge(&notice, &repository("https://git.example.com/me/infra.git", reference));
+            let DeliveryDecision::Fetch { moved: Some(moved), maybe_other_branch, .. } = decision else {
+                panic!("{decision:?}")
             };
             assert_eq!((moved.reference.as_str(), moved.commit.as_ref()), ("refs/heads/main", Some(&tip)));
             assert_eq!(maybe_other_branch, expected);
@@ -210,8 +210,8 @@ mod tests {
             origins: vec![Origin::of("https://git.example.com/me/shop.git")],
             ..push("refs/heads/main", false)
         };
-        let verdict = judge(&other, &repository("https://git.example.com/me/infra.git", Reference::Head));
-        let Verdict::Ignore { why, .. } = verdict else { panic!("{verdict:?}") };
+        let decision = judge(&other, &repository("https://git.example.com/me/infra.git", Reference::Head));
+        let DeliveryDecision::Ignore { why, .. } = decision else { panic!("{decision:?}") };
         assert!(why.contains("me/shop") && why.contains("me/infra"), "{why}");
     }
 }

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256, Sha512};
 use subtle::{Choice, ConstantTimeEq};
 
 use super::headers::{bytes_of, header, resolve};
-use driftless_model::{HookProvider, Timestamp};
+use driftless_model::{Timestamp, WebhookProvider};
 
 /// The largest difference between a signed request's time and ours.
 const SKEW: Duration = Duration::from_mins(5);
@@ -22,7 +22,7 @@ const SIGNING: &str = "whsec_";
 /// A secret in the form that its provider uses. It has no `Debug`, so it cannot be printed.
 #[derive(Clone)]
 pub struct Key {
-    provider: HookProvider,
+    provider: WebhookProvider,
     bytes: Vec<u8>,
     /// GitLab only: the secret signs the request instead of being sent.
     signs: bool,
@@ -56,20 +56,20 @@ impl Key {
     /// In bytes, the minimum of Standard Webhooks.
     pub const FEWEST_BYTES: usize = 24;
 
-    pub fn new(provider: HookProvider, secret: &str) -> Result<Self, InvalidKey> {
+    pub fn new(provider: WebhookProvider, secret: &str) -> Result<Self, InvalidKey> {
         let signing = secret.strip_prefix(SIGNING);
         let is_signing = match provider {
-            HookProvider::StandardWebhooks => true,
-            HookProvider::GitLab => signing.is_some(),
-            HookProvider::Auto
-            | HookProvider::GitHub
-            | HookProvider::Gitea
-            | HookProvider::Forgejo
-            | HookProvider::Gogs
-            | HookProvider::Bitbucket
-            | HookProvider::AzureDevops
-            | HookProvider::HmacSha256
-            | HookProvider::HmacSha512 => false,
+            WebhookProvider::StandardWebhooks => true,
+            WebhookProvider::GitLab => signing.is_some(),
+            WebhookProvider::Auto
+            | WebhookProvider::GitHub
+            | WebhookProvider::Gitea
+            | WebhookProvider::Forgejo
+            | WebhookProvider::Gogs
+            | WebhookProvider::Bitbucket
+            | WebhookProvider::AzureDevops
+            | WebhookProvider::HmacSha256
+            | WebhookProvider::HmacSha512 => false,
         };
         if is_signing {
             let bytes = BASE64_STANDARD.decode(signing.unwrap_or(secret)).ok();
@@ -93,7 +93,7 @@ impl Key {
 
     fn matches(&self, mac: &[u8], parts: &[&[u8]]) -> Choice {
         let expected = match self.provider {
-            HookProvider::HmacSha512 => hmac_sha512(&self.bytes, parts),
+            WebhookProvider::HmacSha512 => hmac_sha512(&self.bytes, parts),
             _ => hmac_sha256(&self.bytes, parts),
         };
         // Unequal lengths return early; the length is not secret.
@@ -109,12 +109,12 @@ impl Key {
 /// Verifies that a request was signed with one of `keys`. Returns the provider, as far as headers tell. All keys are
 /// tried, so the time does not depend on which one matches.
 pub fn verify(
-    provider: HookProvider,
+    provider: WebhookProvider,
     keys: &[Key],
     headers: &HeaderMap,
     body: &[u8],
     now: Timestamp,
-) -> Result<HookProvider, Refusal> {
+) -> Result<WebhookProvider, Refusal> {
     let provider = resolve(provider, headers);
     let any = |is: &dyn Fn(&Key) -> Choice| {
         let found = keys.iter().fold(Choice::from(0), |found, key| found | is(key));
@@ -125,20 +125,20 @@ pub fn verify(
         any(&|key| key.matches(&mac, &[body]))
     };
     match provider {
-        HookProvider::Auto | HookProvider::GitHub => signed("x-hub-signature-256", "sha256="),
-        HookProvider::Gitea => signed("x-gitea-signature", ""),
-        HookProvider::Forgejo => signed("x-forgejo-signature", ""),
-        HookProvider::Gogs => signed("x-gogs-signature", ""),
+        WebhookProvider::Auto | WebhookProvider::GitHub => signed("x-hub-signature-256", "sha256="),
+        WebhookProvider::Gitea => signed("x-gitea-signature", ""),
+        WebhookProvider::Forgejo => signed("x-forgejo-signature", ""),
+        WebhookProvider::Gogs => signed("x-gogs-signature", ""),
         // GitHub uses the same header name for SHA-1, so the name alone does not tell the algorithm.
-        HookProvider::Bitbucket => signed("x-hub-signature", "sha256="),
-        HookProvider::HmacSha256 => signed("x-signature", "sha256="),
-        HookProvider::HmacSha512 => signed("x-signature", "sha512="),
-        HookProvider::AzureDevops => {
+        WebhookProvider::Bitbucket => signed("x-hub-signature", "sha256="),
+        WebhookProvider::HmacSha256 => signed("x-signature", "sha256="),
+        WebhookProvider::HmacSha512 => signed("x-signature", "sha512="),
+        WebhookProvider::AzureDevops => {
             let password = basic_password(headers)?;
             any(&|key| key.is(password.as_bytes()))
         }
-        HookProvider::StandardWebhooks => standard(keys, headers, body, now).map(|()| provider),
-        HookProvider::GitLab => {
+        WebhookProvider::StandardWebhooks => standard(keys, headers, body, now).map(|()| provider),
+        WebhookProvider::GitLab => {
             let signing: Vec<Key> = keys.iter().filter(|it| it.signs).cloned().collect();
             // GitLab sends the other two Standard Webhooks headers with every delivery.
             if !signing.is_empty() && headers.contains_key("webhook-signature") {

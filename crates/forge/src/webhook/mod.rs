@@ -1,6 +1,6 @@
 //! Webhooks of forges: verifies a delivery and reads which references moved.
 //!
-//! Pure: bytes and headers in, a verdict out. Nothing that a payload names is ever fetched; a delivery only says that
+//! Pure: bytes and headers in, a decision out. Nothing that a payload names is ever fetched; a delivery only says that
 //! a reference may have moved.
 //!
 //! | file | content |
@@ -21,7 +21,7 @@ mod origin;
 mod payload;
 mod sample;
 
-pub use judge::{Verdict, full_name, judge};
+pub use judge::{DeliveryDecision, full_name, judge};
 pub use keys::{InvalidKey, Key, Refusal, verify};
 pub use notice::{EventKind, Moved, Notice};
 pub use origin::Origin;

@@ -13,7 +13,7 @@ use super::{
     notice::{EventKind, Moved, Notice},
     origin::Origin,
 };
-use driftless_model::{CommitId, HookProvider, ImageRef, is_unprintable};
+use driftless_model::{CommitId, ImageRef, WebhookProvider, is_unprintable};
 
 /// The longest text that is read from a payload, in bytes.
 const LONGEST_TEXT: usize = 2048;
@@ -34,36 +34,36 @@ pub enum Malformed {
 
 /// Reads a verified payload. The second value is the forge's id of the delivery.
 pub fn read(
-    provider: HookProvider,
+    provider: WebhookProvider,
     headers: &HeaderMap,
     body: &[u8],
 ) -> Result<(Notice, Option<String>), Malformed> {
     let event = |name: &'static str| header(headers, name).map(str::to_owned).ok_or(Malformed::NoEvent(name));
     let id = |name: &str| header(headers, name).filter(|it| is_id(it)).map(str::to_owned);
     let notice = match provider {
-        HookProvider::Auto | HookProvider::GitHub => forge(event("x-github-event")?, headers, body)?,
-        HookProvider::Gitea => forge(event("x-gitea-event")?, headers, body)?,
-        HookProvider::Forgejo => forge(event("x-forgejo-event")?, headers, body)?,
-        HookProvider::Gogs => forge(event("x-gogs-event")?, headers, body)?,
-        HookProvider::GitLab => gitlab(event("x-gitlab-event")?, headers, body)?,
-        HookProvider::Bitbucket => bitbucket(event("x-event-key")?, headers, body)?,
-        HookProvider::AzureDevops => return azure(headers, body),
-        HookProvider::HmacSha256 | HookProvider::HmacSha512 | HookProvider::StandardWebhooks => {
+        WebhookProvider::Auto | WebhookProvider::GitHub => forge(event("x-github-event")?, headers, body)?,
+        WebhookProvider::Gitea => forge(event("x-gitea-event")?, headers, body)?,
+        WebhookProvider::Forgejo => forge(event("x-forgejo-event")?, headers, body)?,
+        WebhookProvider::Gogs => forge(event("x-gogs-event")?, headers, body)?,
+        WebhookProvider::GitLab => gitlab(event("x-gitlab-event")?, headers, body)?,
+        WebhookProvider::Bitbucket => bitbucket(event("x-event-key")?, headers, body)?,
+        WebhookProvider::AzureDevops => return azure(headers, body),
+        WebhookProvider::HmacSha256 | WebhookProvider::HmacSha512 | WebhookProvider::StandardWebhooks => {
             generic(headers, body)?
         }
     };
     let id = match provider {
-        HookProvider::Auto | HookProvider::GitHub => id("x-github-delivery"),
-        HookProvider::Gitea => id("x-gitea-delivery"),
-        HookProvider::Forgejo => id("x-forgejo-delivery"),
-        HookProvider::Gogs => id("x-gogs-delivery"),
+        WebhookProvider::Auto | WebhookProvider::GitHub => id("x-github-delivery"),
+        WebhookProvider::Gitea => id("x-gitea-delivery"),
+        WebhookProvider::Forgejo => id("x-forgejo-delivery"),
+        WebhookProvider::Gogs => id("x-gogs-delivery"),
         // The id is signed and stays the same on a retry.
-        HookProvider::GitLab => {
+        WebhookProvider::GitLab => {
             id("webhook-id").or_else(|| id("idempotency-key")).or_else(|| id("x-gitlab-event-uuid"))
         }
-        HookProvider::Bitbucket => id("x-request-uuid").or_else(|| id("x-request-id")),
-        HookProvider::AzureDevops => None,
-        HookProvider::HmacSha256 | HookProvider::HmacSha512 | HookProvider::StandardWebhooks => {
+        WebhookProvider::Bitbucket => id("x-request-uuid").or_else(|| id("x-request-id")),
+        WebhookProvider::AzureDevops => None,
+        WebhookProvider::HmacSha256 | WebhookProvider::HmacSha512 | WebhookProvider::StandardWebhooks => {
             id("webhook-id").or_else(|| id("idempotency-key")).or_else(|| id("x-request-id"))
         }
     };
@@ -603,7 +603,7 @@ mod tests {
     use super::*;
 
     fn images(
-        provider: HookProvider,
+        provider: WebhookProvider,
         event: Option<(&'static str, &'static str)>,
         body: &str,
     ) -> Vec<String> {
@@ -618,7 +618,7 @@ mod tests {
 
     #[test]
     fn image_of_a_script_is_read() {
-        let of = |body: &str| images(HookProvider::HmacSha256, None, body);
+        let of = |body: &str| images(WebhookProvider::HmacSha256, None, body);
         assert_eq!(of(r#"{"image": "ghcr.io/team/web:prod"}"#), ["ghcr.io/team/web:prod"]);
         assert_eq!(of(r#"{"images": ["web", "db:1"]}"#), ["web", "db:1"]);
         assert!(of(r#"{"image": "not an image"}"#).is_empty());
@@ -628,7 +628,7 @@ mod tests {
 
     #[test]
     fn image_of_a_registry_is_read() {
-        let of = |body: &str| images(HookProvider::HmacSha256, None, body);
+        let of = |body: &str| images(WebhookProvider::HmacSha256, None, body);
         let hub = r#"{"push_data": {"tag": "prod", "pusher": "me"},
             "repository": {"repo_name": "team/web", "repo_url": "https://hub.docker.com/r/team/web"}}"#;
         assert_eq!(of(hub), ["team/web:prod"]);
@@ -640,7 +640,7 @@ mod tests {
     #[test]
     fn image_of_a_forge_is_read() {
         let of_github =
-            |event, body: &str| images(HookProvider::GitHub, Some(("x-github-event", event)), body);
+            |event, body: &str| images(WebhookProvider::GitHub, Some(("x-github-event", event)), body);
         let body = r#"{"action": "published", "registry_package": {"name": "web", "package_type": "CONTAINER",
             "package_version": {"package_url": "ghcr.io/team/web:prod",
                 "container_metadata": {"tag": {"name": "prod"}}}}}"#;
@@ -651,7 +651,7 @@ mod tests {
         let gitea = r#"{"action": "created", "package": {"type": "container", "name": "Web", "version": "prod",
             "html_url": "https://git.example.com:3000/team/-/packages/container/web/prod",
             "owner": {"username": "Team"}}}"#;
-        let of_gitea = |body: &str| images(HookProvider::Gitea, Some(("x-gitea-event", "package")), body);
+        let of_gitea = |body: &str| images(WebhookProvider::Gitea, Some(("x-gitea-event", "package")), body);
         assert_eq!(of_gitea(gitea), ["git.example.com:3000/team/web:prod"]);
         assert!(of_gitea(&gitea.replace("created", "deleted")).is_empty());
         assert!(of_gitea(&gitea.replace("container\"", "npm\"")).is_empty());

@@ -6,7 +6,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
 use super::keys::{self, Key};
-use driftless_model::{HookProvider, Timestamp};
+use driftless_model::{Timestamp, WebhookProvider};
 
 /// A request without its address.
 #[derive(Clone, Debug)]
@@ -28,7 +28,13 @@ pub struct SamplePush<'a> {
 }
 
 /// A signed push.
-pub fn sample(provider: HookProvider, key: &Key, id: &str, now: Timestamp, push: SamplePush<'_>) -> Sample {
+pub fn sample(
+    provider: WebhookProvider,
+    key: &Key,
+    id: &str,
+    now: Timestamp,
+    push: SamplePush<'_>,
+) -> Sample {
     let body = body(provider, id, push);
     let time = (now.0 / 1000).to_string();
     let mut headers = event_headers(provider, id);
@@ -42,20 +48,22 @@ pub fn sample(provider: HookProvider, key: &Key, id: &str, now: Timestamp, push:
     } else {
         let mac = || hex(keys::hmac_sha256(key.bytes(), &[body.as_bytes()]));
         headers.push(match provider {
-            HookProvider::Auto | HookProvider::GitHub => ("X-Hub-Signature-256", format!("sha256={}", mac())),
-            HookProvider::Gitea => ("X-Gitea-Signature", mac()),
-            HookProvider::Forgejo => ("X-Forgejo-Signature", mac()),
-            HookProvider::Gogs => ("X-Gogs-Signature", mac()),
-            HookProvider::Bitbucket => ("X-Hub-Signature", format!("sha256={}", mac())),
-            HookProvider::HmacSha256 | HookProvider::StandardWebhooks => {
+            WebhookProvider::Auto | WebhookProvider::GitHub => {
+                ("X-Hub-Signature-256", format!("sha256={}", mac()))
+            }
+            WebhookProvider::Gitea => ("X-Gitea-Signature", mac()),
+            WebhookProvider::Forgejo => ("X-Forgejo-Signature", mac()),
+            WebhookProvider::Gogs => ("X-Gogs-Signature", mac()),
+            WebhookProvider::Bitbucket => ("X-Hub-Signature", format!("sha256={}", mac())),
+            WebhookProvider::HmacSha256 | WebhookProvider::StandardWebhooks => {
                 ("X-Signature", format!("sha256={}", mac()))
             }
-            HookProvider::HmacSha512 => {
+            WebhookProvider::HmacSha512 => {
                 let mac = hex(keys::hmac_sha512(key.bytes(), &[body.as_bytes()]));
                 ("X-Signature", format!("sha512={mac}"))
             }
-            HookProvider::GitLab => ("X-Gitlab-Token", secret()),
-            HookProvider::AzureDevops => {
+            WebhookProvider::GitLab => ("X-Gitlab-Token", secret()),
+            WebhookProvider::AzureDevops => {
                 let account = BASE64_STANDARD.encode(format!("driftless:{}", secret()));
                 ("Authorization", format!("Basic {account}"))
             }
@@ -72,34 +80,34 @@ fn hex(mac: Vec<u8>) -> String {
 }
 
 /// The headers that name the event and the delivery.
-pub fn event_headers(provider: HookProvider, id: &str) -> Vec<(&'static str, String)> {
+pub fn event_headers(provider: WebhookProvider, id: &str) -> Vec<(&'static str, String)> {
     let of = |event: &'static str, name: &str, delivery: &'static str| {
         vec![(event, name.to_owned()), (delivery, id.to_owned())]
     };
     match provider {
-        HookProvider::Auto | HookProvider::GitHub => of("X-GitHub-Event", "push", "X-GitHub-Delivery"),
-        HookProvider::Gitea => of("X-Gitea-Event", "push", "X-Gitea-Delivery"),
-        HookProvider::Forgejo => of("X-Forgejo-Event", "push", "X-Forgejo-Delivery"),
-        HookProvider::Gogs => of("X-Gogs-Event", "push", "X-Gogs-Delivery"),
-        HookProvider::GitLab => of("X-Gitlab-Event", "Push Hook", "webhook-id"),
-        HookProvider::Bitbucket => of("X-Event-Key", "repo:push", "X-Request-UUID"),
+        WebhookProvider::Auto | WebhookProvider::GitHub => of("X-GitHub-Event", "push", "X-GitHub-Delivery"),
+        WebhookProvider::Gitea => of("X-Gitea-Event", "push", "X-Gitea-Delivery"),
+        WebhookProvider::Forgejo => of("X-Forgejo-Event", "push", "X-Forgejo-Delivery"),
+        WebhookProvider::Gogs => of("X-Gogs-Event", "push", "X-Gogs-Delivery"),
+        WebhookProvider::GitLab => of("X-Gitlab-Event", "Push Hook", "webhook-id"),
+        WebhookProvider::Bitbucket => of("X-Event-Key", "repo:push", "X-Request-UUID"),
         // Azure DevOps has the id in the body.
-        HookProvider::AzureDevops => Vec::new(),
-        HookProvider::HmacSha256 | HookProvider::HmacSha512 | HookProvider::StandardWebhooks => {
+        WebhookProvider::AzureDevops => Vec::new(),
+        WebhookProvider::HmacSha256 | WebhookProvider::HmacSha512 | WebhookProvider::StandardWebhooks => {
             vec![("webhook-id", id.to_owned())]
         }
     }
 }
 
 /// The payload in the forge's own form.
-pub fn body(provider: HookProvider, id: &str, push: SamplePush<'_>) -> String {
+pub fn body(provider: WebhookProvider, id: &str, push: SamplePush<'_>) -> String {
     let SamplePush { repository, reference, commit } = push;
     let body: Value = match provider {
-        HookProvider::GitLab => json!({
+        WebhookProvider::GitLab => json!({
             "object_kind": "push", "event_name": "push", "ref": reference, "after": commit,
             "project": { "git_http_url": repository },
         }),
-        HookProvider::Bitbucket => {
+        WebhookProvider::Bitbucket => {
             let (kind, name) = match reference.strip_prefix("refs/tags/") {
                 Some(name) => ("tag", name),
                 None => ("branch", reference.trim_start_matches("refs/heads/")),
@@ -110,24 +118,24 @@ pub fn body(provider: HookProvider, id: &str, push: SamplePush<'_>) -> String {
                 "repository": { "links": { "html": { "href": repository } } },
             })
         }
-        HookProvider::AzureDevops => json!({
+        WebhookProvider::AzureDevops => json!({
             "id": id, "eventType": "git.push",
             "resource": {
                 "refUpdates": [{ "name": reference, "newObjectId": commit }],
                 "repository": { "remoteUrl": repository },
             },
         }),
-        HookProvider::StandardWebhooks => json!({
+        WebhookProvider::StandardWebhooks => json!({
             "type": "push",
             "data": { "ref": reference, "after": commit, "repository": repository },
         }),
-        HookProvider::Auto
-        | HookProvider::GitHub
-        | HookProvider::Gitea
-        | HookProvider::Forgejo
-        | HookProvider::Gogs
-        | HookProvider::HmacSha256
-        | HookProvider::HmacSha512 => json!({
+        WebhookProvider::Auto
+        | WebhookProvider::GitHub
+        | WebhookProvider::Gitea
+        | WebhookProvider::Forgejo
+        | WebhookProvider::Gogs
+        | WebhookProvider::HmacSha256
+        | WebhookProvider::HmacSha512 => json!({
             "ref": reference, "after": commit, "repository": { "clone_url": repository },
         }),
     };

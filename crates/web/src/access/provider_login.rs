@@ -98,7 +98,7 @@ impl ProviderLogin {
 
     /// Begins a log-in: the URL at the provider, and the header that sets the cookie. `next` is the page to show afterwards.
     pub(crate) async fn begin(&self, next: &str) -> Result<(String, String), Error> {
-        let _seat = self.busy.try_acquire().map_err(|_| busy())?;
+        let _permit = self.busy.try_acquire().map_err(|_| busy())?;
         let number = BASE64_URL_SAFE_NO_PAD.encode(random_key());
         let end = self.clock.now().after(LIFETIME);
         let text = format!("{number}.{}.{}", end.0, BASE64_URL_SAFE_NO_PAD.encode(next));
@@ -119,9 +119,9 @@ impl ProviderLogin {
     ) -> Result<(LoggedIn, String), Error> {
         let text = cookie(headers, ATTEMPT_COOKIE);
         let opened = text.and_then(|text| self.open(text, self.clock.now()));
-        // Before the seat: anybody can send an answer without a log-in.
+        // Before the permit: anybody can send an answer without a log-in.
         let (attempt, next) = opened.ok_or_else(|| self.failed(&ProviderError::OtherAttempt))?;
-        let _seat = self.busy.try_acquire().map_err(|_| busy())?;
+        let _permit = self.busy.try_acquire().map_err(|_| busy())?;
         let logged_in = self.provider.finish(&attempt, answer).await.map_err(|error| self.failed(&error))?;
         Ok((logged_in, next))
     }
@@ -141,7 +141,7 @@ impl ProviderLogin {
 
     /// Ends a session: the URL that ends the person's session at the provider. `None`: the provider has none.
     pub(super) async fn log_out(&self, session: &str) -> Result<Option<String>, Error> {
-        let _seat = self.busy.try_acquire().map_err(|_| busy())?;
+        let _permit = self.busy.try_acquire().map_err(|_| busy())?;
         let digest: [u8; 32] = Sha256::digest(session).into();
         let kept = self.id_tokens.lock().unwrap_or_else(PoisonError::into_inner).remove(&digest);
         let id_token = kept.map(|(_, id_token)| id_token);

@@ -146,7 +146,7 @@ where
     F: Future<Output = Result<Parts, Error>> + Send,
     B: Fn() -> F + Send + 'static,
 {
-    let seat = shared.stream_seat()?;
+    let permit = shared.stream_permit()?;
     // From here on, so that no change after the first look is missed.
     let (handle, events) = (shared.handle.clone(), shared.handle.events());
     let building = build();
@@ -154,7 +154,7 @@ where
     // The page that the client has loaded may be up to date.
     let (first, client_has) =
         if parts.version() == known { (None, parts) } else { (Some(parts), Parts::default()) };
-    let follower = PageStream { build, handle, events, first, sent: client_has, _seat: seat };
+    let follower = PageStream { build, handle, events, first, sent: client_has, _permit: permit };
     let messages = stream::unfold(follower, |mut follower| async move {
         let message = follower.next().await?;
         Some((Ok::<_, Infallible>(message), follower))
@@ -174,7 +174,7 @@ struct PageStream<B, P> {
     first: Option<Parts>,
     /// The parts that the client has.
     sent: Parts,
-    _seat: P,
+    _permit: P,
 }
 
 impl<F, B, P> PageStream<B, P>

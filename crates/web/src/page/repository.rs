@@ -7,7 +7,7 @@ use axum::{
     extract::{Path, State},
     response::{IntoResponse, Response},
 };
-use driftless_model::{Application, Delivery, HookStatus, RepositoryStatus, Timestamp};
+use driftless_model::{Application, Delivery, RepositoryStatus, Timestamp, WebhookStatus};
 use maud::{Markup, html};
 use serde::Deserialize;
 
@@ -43,7 +43,7 @@ struct RepositoryData {
     name: String,
     /// `None`: the agent follows it no more, and still has applications or a webhook of it.
     repository: Option<RepositoryStatus>,
-    hooks: Vec<HookStatus>,
+    hooks: Vec<WebhookStatus>,
     /// Those that the table of the webhook does not show, newest first.
     earlier: Vec<Delivery>,
     applications: Vec<Arc<Application>>,

@@ -1,12 +1,12 @@
 //! The table of webhooks: the last delivery of each repository, its result, and errors.
 
-use driftless_model::{Delivery, DeliveryResult, HookStatus, Timestamp};
+use driftless_model::{Delivery, DeliveryResult, Timestamp, WebhookStatus};
 use maud::{Markup, html};
 
 use super::text::{RelativeTime, Text};
 
 /// Nothing where no webhook is configured.
-pub(super) fn webhook_table(hooks: &[HookStatus], now: Timestamp) -> Markup {
+pub(super) fn webhook_table(hooks: &[WebhookStatus], now: Timestamp) -> Markup {
     html! {
         @if !hooks.is_empty() {
             section aria-label="Webhooks" {
@@ -32,7 +32,7 @@ pub(super) fn webhook_table(hooks: &[HookStatus], now: Timestamp) -> Markup {
     }
 }
 
-fn row(hook: &HookStatus, now: Timestamp) -> Markup {
+fn row(hook: &WebhookStatus, now: Timestamp) -> Markup {
     let repository = Text(&hook.repository);
     let Some(last) = &hook.last else {
         return html! {
@@ -85,7 +85,7 @@ fn cells(delivery: &Delivery, now: Timestamp) -> Markup {
 }
 
 /// Why a webhook is off, pushes that it missed, and the last delivery that was refused.
-fn problems(hook: &HookStatus, now: Timestamp) -> Markup {
+fn problems(hook: &WebhookStatus, now: Timestamp) -> Markup {
     let name = &hook.repository;
     let is_newer = |refused: &&Delivery| hook.last.as_ref().is_none_or(|last| refused.at >= last.at);
     html! {

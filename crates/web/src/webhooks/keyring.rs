@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use driftless_config::{Repository, Secret, Webhook};
 use driftless_forge::webhook::Key;
 use driftless_git::{Lookup, read_secret};
-use driftless_model::{HookProvider, digest_hex};
+use driftless_model::{WebhookProvider, digest_hex};
 
 /// Time after which a secret is read again.
 const FRESH: Duration = Duration::from_secs(5);
@@ -22,7 +22,7 @@ const FRESH: Duration = Duration::from_secs(5);
 /// The configuration of one webhook.
 pub(super) struct Hook {
     pub(super) repository: Repository,
-    pub(super) provider: HookProvider,
+    pub(super) provider: WebhookProvider,
     pub(super) secret: Secret,
     previous: Option<Secret>,
     id: Option<String>,

@@ -13,10 +13,10 @@ mod keyring;
 mod receive;
 mod receiver;
 
-pub use receiver::Receiver;
+pub use receiver::WebhookReceiver;
 
 /// `POST /hook/{id}`, served with the API or at an address of its own.
-pub fn webhook_routes(receiver: &Receiver) -> Router {
+pub fn webhook_routes(receiver: &WebhookReceiver) -> Router {
     Router::new()
         .route("/hook/{id}", post(receive::receive))
         .method_not_allowed_fallback(super::error::no_delivery)

@@ -15,11 +15,11 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     keyring::ActiveWebhook,
-    receiver::{BODY_LIMIT, BODY_WITHIN, Receiver},
+    receiver::{BODY_LIMIT, BODY_WITHIN, WebhookReceiver},
 };
 use crate::{access::audit::entry_of, acting::ActingRequests, error::Error, peer::Peer};
 use driftless_forge::webhook;
-use driftless_forge::{webhook::Moved, webhook::Verdict};
+use driftless_forge::{webhook::DeliveryDecision, webhook::Moved};
 use driftless_model::{Actor, ActorKind, AuditEntry, Channel, Delivery, DeliveryResult};
 
 /// In bytes: the largest payload from an address that sent many without a valid signature. A push is smaller.
@@ -74,7 +74,7 @@ impl Refusal {
 }
 
 pub(super) async fn receive(
-    State(receiver): State<Receiver>,
+    State(receiver): State<WebhookReceiver>,
     peer: Option<Extension<Peer>>,
     request: Request,
 ) -> Response {
@@ -112,7 +112,7 @@ pub(super) async fn receive(
     }
 }
 
-async fn find(receiver: &Receiver, id: &str) -> Option<Arc<ActiveWebhook>> {
+async fn find(receiver: &WebhookReceiver, id: &str) -> Option<Arc<ActiveWebhook>> {
     if receiver.0.keyring.is_stale() {
         let receiver = receiver.clone();
         // It reads a few small files; if it fails, the previous secrets stay in use.
@@ -123,7 +123,7 @@ async fn find(receiver: &Receiver, id: &str) -> Option<Arc<ActiveWebhook>> {
 
 /// Verifies, reads and stores a delivery.
 async fn accept(
-    receiver: &Receiver,
+    receiver: &WebhookReceiver,
     webhook: &ActiveWebhook,
     from: IpAddr,
     request: Request,
@@ -165,8 +165,8 @@ async fn accept(
         return Ok(delivery(DeliveryResult::Pong, None, String::new()));
     }
     match webhook::judge(&notice, &webhook.hook.repository) {
-        Verdict::Ignore { moved, why } => Ok(delivery(DeliveryResult::Ignored, moved, why)),
-        Verdict::Look { images } => {
+        DeliveryDecision::Ignore { moved, why } => Ok(delivery(DeliveryResult::Ignored, moved, why)),
+        DeliveryDecision::AskRegistries { images } => {
             for image in &images {
                 receiver.0.handle.ask_registry(image);
             }
@@ -182,7 +182,7 @@ async fn accept(
             receiver.0.auditor.store(AuditEntry { detail: message.clone(), ..entry }).await;
             Ok(delivery(DeliveryResult::Accepted, None, message))
         }
-        Verdict::Ring { moved, maybe_other_branch, remark } => {
+        DeliveryDecision::Fetch { moved, maybe_other_branch, remark } => {
             let delivery = delivery(DeliveryResult::Accepted, moved, remark);
             let delivery = Delivery { maybe_other_branch, ..delivery };
             let repository = webhook.hook.repository.name.clone();
@@ -196,7 +196,11 @@ async fn accept(
 
 /// Stores a delivery and triggers a fetch. The fetch is triggered even if storing failed; it is then lost if the agent
 /// ends.
-async fn store(receiver: Receiver, repository: String, delivery: Delivery) -> Result<Delivery, Refusal> {
+async fn store(
+    receiver: WebhookReceiver,
+    repository: String,
+    delivery: Delivery,
+) -> Result<Delivery, Refusal> {
     let place = receiver.0.queue.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
     let (inner, name, kept) = (Arc::clone(&receiver.0), repository.clone(), delivery.clone());
     let written = tokio::task::spawn_blocking(move || {
@@ -248,7 +252,7 @@ fn length(headers: &HeaderMap) -> Result<Option<usize>, Refusal> {
 }
 
 /// Reserves memory for a payload.
-fn reserve(receiver: &Receiver, announced: Option<usize>) -> Result<OwnedSemaphorePermit, Refusal> {
+fn reserve(receiver: &WebhookReceiver, announced: Option<usize>) -> Result<OwnedSemaphorePermit, Refusal> {
     let kibibytes = announced.unwrap_or(BODY_LIMIT).div_ceil(1024);
     let permits = u32::try_from(kibibytes).unwrap_or(u32::MAX);
     receiver.0.bodies.clone().try_acquire_many_owned(permits).map_err(|_| Refusal::Busy)

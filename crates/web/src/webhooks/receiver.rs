@@ -18,7 +18,7 @@ use driftless_clock::Clock;
 use driftless_config::{Settings, local_url};
 use driftless_forge::webhook;
 use driftless_git::Lookup;
-use driftless_model::{Delivery, HookSecret, HookStatus};
+use driftless_model::{Delivery, WebhookSecret, WebhookStatus};
 use driftless_store as store;
 use driftless_store::Store;
 
@@ -39,7 +39,7 @@ const LOG_EVERY: Duration = Duration::from_mins(1);
 
 /// Receives deliveries for all repositories that have a webhook. Cheap to clone.
 #[derive(Clone)]
-pub struct Receiver(pub(super) Arc<Inner>);
+pub struct WebhookReceiver(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
     pub(super) handle: Handle,
@@ -64,7 +64,7 @@ struct Seen {
     told: Option<Instant>,
 }
 
-impl Receiver {
+impl WebhookReceiver {
     pub fn new(handle: Handle, store: Store, settings: &Settings, environment: Lookup, clock: Clock) -> Self {
         let (address, has_tls) = match settings.webhooks.listen {
             Some(address) => (address, settings.webhooks.tls.is_some()),
@@ -94,13 +94,13 @@ impl Receiver {
     }
 
     /// The status of each webhook. Reads files and the store, so it blocks.
-    pub(crate) fn statuses(&self) -> Result<Vec<HookStatus>, store::Error> {
+    pub(crate) fn statuses(&self) -> Result<Vec<WebhookStatus>, store::Error> {
         self.0.keyring.refresh();
         let held = self.0.keyring.held();
         self.0.keyring.hooks().map(|hook| self.status(hook, &held)).collect()
     }
 
-    fn status(&self, hook: &Hook, held: &keyring::Snapshot) -> Result<HookStatus, store::Error> {
+    fn status(&self, hook: &Hook, held: &keyring::Snapshot) -> Result<WebhookStatus, store::Error> {
         let Inner { store, seen, base, local, .. } = self.0.as_ref();
         let name = hook.repository.name.as_str();
         let kept = store.last_delivery(name)?;
@@ -117,15 +117,15 @@ impl Receiver {
         let armed = held.of(name);
         let path = armed.ok().map(|it| format!("/hook/{}", it.id));
         let under = |base: &str| path.as_ref().map(|path| format!("{base}{path}")).unwrap_or_default();
-        Ok(HookStatus {
+        Ok(WebhookStatus {
             repository: name.to_owned(),
             provider: hook.provider,
             url: under(base),
             local_url: under(local),
             secret: match &hook.secret {
-                driftless_config::Secret::File(path) => HookSecret::File(path.clone()),
+                driftless_config::Secret::File(path) => WebhookSecret::File(path.clone()),
                 driftless_config::Secret::Environment(name) | driftless_config::Secret::Plain(name) => {
-                    HookSecret::Variable(name.clone())
+                    WebhookSecret::Variable(name.clone())
                 }
             },
             reference: webhook::full_name(&hook.repository.reference).unwrap_or_default(),

@@ -924,6 +924,40 @@ async fn other_engine_waits_for_all_objects_of_the_swarm() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn other_engine_waits_while_the_swarm_is_locked() {
+    let mut all = Cluster::of("services: {web: {image: 'web:1'}}\n", 1);
+    all.synced().await;
+    let agent = &mut all.agents[0];
+    agent.crash();
+    agent.settings.policy.engine = EngineKind::Docker;
+    all.swarm.fail("one", Outage::Lock);
+    all.agents[0].begin();
+    let has_wait = |words: &'static str| {
+        move |app: &Application| app.status.waits.iter().any(|wait| wait.message.contains(words))
+    };
+    all.first().until("it names the lock", has_wait("`docker swarm unlock`")).await;
+    minutes(10).await;
+    assert_eq!(all.first().docker.observed(&"shop".into()).instances.len(), 0, "{}", all.story());
+    all.swarm.restore("one");
+    all.first().until("it names the service", has_wait("`docker service rm shop_web")).await;
+    assert_eq!(all.first().docker.observed(&"shop".into()).instances.len(), 0, "{}", all.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn containers_are_healed_on_a_manager_without_a_leader() {
+    let all = Cluster::begun("services: {web: {image: 'web:1'}}\n", 1, true, EngineKind::Docker);
+    for node in ["two", "three"] {
+        all.swarm.fail(node, Outage::Power);
+    }
+    all.synced().await;
+    let removed = UserAction::Remove { name: "shop-web-1".to_owned() };
+    all.first().docker.user_action(&"shop".into(), &removed).unwrap();
+    minutes(10).await;
+    all.synced().await;
+    assert_eq!(all.first().docker.observed(&"shop".into()).instances.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn removal_ends_although_another_manager_has_not_fetched() {
     let all = Cluster::with_own_gits(&shop(1, "pause"), 2);
     all.synced().await;

@@ -116,7 +116,7 @@ impl Observer {
         if !may_have_some || scope.is_swarm {
             return Ok(LeftInSwarm::default());
         }
-        swarm::objects_of(&*self.connection, app).await
+        swarm::objects_of(&*self.connection, app, scope).await
     }
 
     /// The helper container that replaces the agent's own one, if there is one.

@@ -71,12 +71,14 @@ pub struct LeftInSwarm {
     pub configs: Vec<String>,
     pub secrets: Vec<String>,
     pub networks: Vec<String>,
+    /// Why the Swarm could not be asked, and what to do: there may be objects of an application that had services.
+    pub unknown: Option<String>,
 }
 
 impl LeftInSwarm {
     pub fn is_empty(&self) -> bool {
-        let Self { services, configs, secrets, networks } = self;
-        [services, configs, secrets, networks].into_iter().all(Vec::is_empty)
+        let Self { services, configs, secrets, networks, unknown } = self;
+        unknown.is_none() && [services, configs, secrets, networks].into_iter().all(Vec::is_empty)
     }
 }
 

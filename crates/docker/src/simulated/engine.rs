@@ -242,7 +242,7 @@ impl Docker for SimulatedEngine {
                 self.host.state().add_own_objects(app, &mut observed);
                 return Ok(observed);
             }
-            Some(manager) => manager.objects_of(app).await?,
+            Some(manager) => manager.objects_of(app, scope).await?,
             None => LeftInSwarm::default(),
         };
         self.client.call(&format!("observe {app}")).await?;

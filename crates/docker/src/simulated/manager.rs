@@ -83,8 +83,8 @@ impl Manager {
     }
 
     /// The objects in the Swarm of an application that runs on the host itself.
-    pub(super) async fn objects_of(&self, app: &AppName) -> Result<LeftInSwarm, Error> {
-        let found = swarm::objects_of(self, app).await;
+    pub(super) async fn objects_of(&self, app: &AppName, scope: &ObserveScope) -> Result<LeftInSwarm, Error> {
+        let found = swarm::objects_of(self, app, scope).await;
         found.map_err(|error| error.classify(&format!("observe {app}")))
     }
 

@@ -36,6 +36,31 @@ struct InfoSwarm {
     error: String,
 }
 
+impl InfoSwarm {
+    fn is_in_none(&self) -> bool {
+        matches!(self.state.as_str(), "inactive" | "")
+    }
+
+    /// Why the engine manages no Swarm, and what to do about it.
+    fn obstacle(&self) -> String {
+        let Self { state, error, .. } = self;
+        if self.is_in_none() {
+            return "its engine is in no Swarm: run `docker swarm init`".to_owned();
+        }
+        let advice = match state.as_str() {
+            "active" => {
+                return "its engine is a worker of the Swarm: run `docker node promote` for it on a manager"
+                    .to_owned();
+            }
+            "locked" => "run `docker swarm unlock`",
+            // It is starting, or could not start, and may need the other managers.
+            _ => "see whether the other managers run and can be reached",
+        };
+        let error = if error.is_empty() { String::new() } else { format!(" ({error})") };
+        format!("the state of its engine in the Swarm is {state}{error}: {advice}")
+    }
+}
+
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Service {
@@ -198,14 +223,12 @@ pub(crate) async fn observe(
 ) -> Result<ObservedSwarm, CallError> {
     let info: Info = get(manager, "/info").await?;
     if !info.swarm.is_manager {
-        let state = match (info.swarm.state.as_str(), info.swarm.error.as_str()) {
-            ("active", _) => "its engine is a worker of the Swarm".to_owned(),
-            ("inactive" | "", _) => "its engine is in no Swarm".to_owned(),
-            (state, "") => format!("the state of its engine in the Swarm is {state}"),
-            (state, error) => format!("the state of its engine in the Swarm is {state}: {error}"),
-        };
+        // The services of a manager that is locked or starting would run together with the containers.
+        let is_settled = info.swarm.is_in_none() || info.swarm.state == "active";
+        let other_engine = if is_settled { ", or set `engine: docker`" } else { "" };
         let message = format!(
-            "`engine: swarm` needs a manager of a Swarm, and {state}: run `docker swarm init` or `docker node promote`, or set `engine: docker`"
+            "`engine: swarm` needs a manager of a Swarm, and {}{other_engine}",
+            info.swarm.obstacle()
         );
         return Err(CallError::Status { code: 400, message });
     }
@@ -418,18 +441,39 @@ fn shared_state(app: &AppName, config: &Object) -> Option<SharedObject> {
     })
 }
 
-/// The objects with the labels of an application. None where the engine manages no Swarm.
-pub(crate) async fn objects_of(manager: &impl ManagerApi, app: &AppName) -> Result<LeftInSwarm, CallError> {
-    let services = match names(manager, "services", app).await {
-        // The engine is no manager of a Swarm.
-        Err(error) if matches!(error.code(), Some(404 | 406 | 503)) => return Ok(LeftInSwarm::default()),
-        other => other?,
+/// The objects with the labels of an application that runs on this host. None where the engine is in no Swarm.
+///
+/// A node that is locked, starting, demoted or cut off from the other managers does not list them, and tasks of the Swarm may run or run
+/// again later. They are unknown then for an application that had services. Any other one does not wait for a Swarm that it may
+/// have nothing to do with.
+pub(crate) async fn objects_of(
+    manager: &impl ManagerApi,
+    app: &AppName,
+    scope: &ObserveScope,
+) -> Result<LeftInSwarm, CallError> {
+    let error = match listed_objects(manager, app).await {
+        Err(error @ (CallError::Status { .. } | CallError::TimedOut(_))) => error,
+        other => return other,
     };
+    if !scope.had_services {
+        tracing::debug!(%app, %error, "the Swarm did not list the objects of the application");
+        return Ok(LeftInSwarm::default());
+    }
+    let Info { swarm } = get(manager, "/info").await?;
+    if swarm.is_in_none() {
+        return Ok(LeftInSwarm::default());
+    }
+    let reason = if swarm.is_manager { error.to_string() } else { swarm.obstacle() };
+    Ok(LeftInSwarm { unknown: Some(reason), ..LeftInSwarm::default() })
+}
+
+async fn listed_objects(manager: &impl ManagerApi, app: &AppName) -> Result<LeftInSwarm, CallError> {
     Ok(LeftInSwarm {
-        services,
+        services: names(manager, "services", app).await?,
         configs: names(manager, "configs", app).await?,
         secrets: names(manager, "secrets", app).await?,
         networks: names(manager, "networks", app).await?,
+        unknown: None,
     })
 }
 

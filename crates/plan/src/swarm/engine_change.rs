@@ -10,21 +10,25 @@ use crate::{
     wait::{Wait, WaitObject, WaitReason},
 };
 
-/// Holds an application of this host that still has objects in a Swarm.
+/// Holds an application of this host that still has objects in a Swarm, or may have some while the Swarm cannot be asked.
 pub(crate) fn hold_for_swarm(draft: &mut Draft<'_>) -> bool {
-    let LeftInSwarm { services, configs, secrets, networks } = &draft.facts.observed.left_in_swarm;
+    let LeftInSwarm { services, configs, secrets, networks, unknown } = &draft.facts.observed.left_in_swarm;
     let left = [
         ("docker service rm", services),
         ("docker config rm", configs),
         ("docker secret rm", secrets),
         ("docker network rm", networks),
     ];
-    let Some(command) = removal(left.map(|(command, names)| (command, names.iter().map(String::as_str))))
-    else {
-        return false;
+    let command = removal(left.map(|(command, names)| (command, names.iter().map(String::as_str))));
+    let sentence = match (command, unknown) {
+        (Some(command), _) => format!(
+            "has objects of `engine: swarm`: remove them with `{command}`, or set `engine: swarm` again"
+        ),
+        (None, Some(reason)) => {
+            format!("may have objects of `engine: swarm`, which the Swarm does not list now: {reason}")
+        }
+        (None, None) => return false,
     };
-    let sentence =
-        format!("has objects of `engine: swarm`: remove them with `{command}`, or set `engine: swarm` again");
     draft.wait(Wait::new(WaitObject::Application, WaitReason::Blocked, sentence));
     draft.look_again(draft.facts.now.after(progress::LOOK_AGAIN));
     true

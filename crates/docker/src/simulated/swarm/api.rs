@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     cluster::{Cluster, ClusterNetwork, File},
+    node::ClusterNode,
     normal_form::normal_form,
     service::{ClusterService, JobRuns},
     task::ClusterTask,
@@ -18,6 +19,8 @@ use crate::{
 
 /// The words of managers that have no leader.
 const NO_LEADER: &str = "rpc error: code = Unknown desc = The swarm does not have a leader. It's possible that too few managers are online. Make sure more than half of the managers are online.";
+/// The words of a manager that was restarted with autolock.
+const LOCKED: &str = "Swarm is encrypted and needs to be unlocked before it can be used. Please use \"docker swarm unlock\" to unlock it.";
 const OUT_OF_SEQUENCE: &str = "rpc error: code = Unknown desc = update out of sequence";
 
 /// A path without its query, and the query.
@@ -97,6 +100,9 @@ impl Cluster {
         let own = self.nodes.values().find(|known| known.name == node).cloned();
         if let ["info"] = path.parts.as_slice() {
             return Ok(match own {
+                Some(own) if own.is_locked() => json!({"Swarm": {
+                    "LocalNodeState": "locked", "ControlAvailable": false, "Error": LOCKED,
+                }}),
                 Some(own) => json!({"Swarm": {
                     "NodeID": own.id, "LocalNodeState": "active", "ControlAvailable": own.is_manager, "Error": "",
                 }}),
@@ -106,8 +112,13 @@ impl Cluster {
         if let ["distribution", name @ .., "json"] = path.parts.as_slice() {
             return self.distribution(&decode(&name.join("/")));
         }
-        let Some(own) = own.filter(|own| own.is_manager) else {
-            return Err(failure(503, "This node is not a swarm manager."));
+        let is_locked = own.as_ref().is_some_and(ClusterNode::is_locked);
+        let Some(own) = own.filter(|own| own.is_manager && !is_locked) else {
+            return match path.parts.as_slice() {
+                // Any engine lists the networks of its host.
+                ["networks"] => Ok(json!([])),
+                _ => Err(failure(503, if is_locked { LOCKED } else { "This node is not a swarm manager." })),
+            };
         };
         // One that is cut off from the others does not know who leads.
         if self.leader().is_none() || !own.is_reachable() {

@@ -12,6 +12,8 @@ pub enum Outage {
     Power,
     /// Nobody else reaches it. Its containers go on.
     Link,
+    /// It was restarted with autolock: its engine waits for `docker swarm unlock`, and its tasks have ended.
+    Lock,
 }
 
 #[derive(Clone, Debug)]
@@ -41,6 +43,10 @@ impl ClusterNode {
             outage: None,
             is_down: false,
         }
+    }
+
+    pub(super) fn is_locked(&self) -> bool {
+        matches!(self.outage, Some((Outage::Lock, _)))
     }
 
     /// Whether the others reach it.

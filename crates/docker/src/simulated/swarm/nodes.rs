@@ -76,14 +76,14 @@ impl Cluster {
         }
     }
 
-    /// The machine is back. Without power, its containers have ended.
+    /// The machine is back, or unlocked. Without power, its containers have ended.
     pub(super) fn restore(&mut self, name: &str) {
         let now = self.now;
         let Some(node) = self.nodes.values_mut().find(|node| node.name == name) else { return };
         let outage = node.outage.take();
         node.is_down = false;
         let id = node.id.clone();
-        if matches!(outage, Some((Outage::Power, _))) {
+        if matches!(outage, Some((Outage::Power | Outage::Lock, _))) {
             let own = self.tasks.values_mut().filter(|task| task.node.as_ref() == Some(&id));
             own.for_each(|task| task.lose(now));
         }

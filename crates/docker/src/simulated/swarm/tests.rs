@@ -14,7 +14,7 @@ use driftless_plan::{Action, SwarmAction};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::SimulatedSwarm;
+use super::{Outage, SimulatedSwarm};
 use crate::{
     docker::{Docker as _, ObserveScope},
     error::Error,
@@ -209,4 +209,46 @@ async fn task_that_an_update_keeps_has_the_present_specification() {
     sleep(Duration::from_secs(10)).await;
     let kept = scene.tasks().await.into_values().find(|task| task.state == "running").unwrap();
     assert!(kept.is_current && kept.id == running.id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_the_swarm_does_not_list_are_unknown() {
+    for (outage, words) in
+        [(Outage::Lock, "run `docker swarm unlock`"), (Outage::Link, "does not have a leader")]
+    {
+        let scene = Scene::new();
+        let left = async |had_services: bool| {
+            let scope = ObserveScope { had_services, ..ObserveScope::default() };
+            scene.engine.observe(&AppName::from("shop"), &scope).await.unwrap().left_in_swarm
+        };
+        assert!(left(true).await.is_empty());
+        scene.swarm.fail("one", outage);
+        let unknown = left(true).await.unknown.unwrap();
+        assert!(unknown.contains(words), "{unknown}");
+        // It may have nothing to do with the Swarm.
+        assert!(left(false).await.is_empty());
+        scene.swarm.restore("one");
+        assert!(left(true).await.is_empty());
+    }
+    let scene = Scene::new();
+    scene.engine.join(&scene.swarm, "another", Path::new("/content"), Path::new("/secret"));
+    let scope = ObserveScope { had_services: true, ..ObserveScope::default() };
+    let observed = scene.engine.observe(&AppName::from("shop"), &scope).await.unwrap();
+    assert!(observed.left_in_swarm.is_empty(), "its engine is in no Swarm");
+}
+
+#[tokio::test(start_paused = true)]
+async fn advice_fits_the_state_of_the_engine_in_the_swarm() {
+    let scene = Scene::new();
+    let failure = async || {
+        let scope = ObserveScope { is_swarm: true, ..ObserveScope::default() };
+        scene.engine.observe(&AppName::from("shop"), &scope).await.unwrap_err().to_string()
+    };
+    scene.swarm.fail("one", Outage::Lock);
+    let locked = failure().await;
+    assert!(locked.contains("run `docker swarm unlock`") && !locked.contains("engine: docker"), "{locked}");
+    assert!(!locked.contains("swarm init"), "{locked}");
+    scene.engine.join(&scene.swarm, "another", Path::new("/content"), Path::new("/secret"));
+    let in_none = failure().await;
+    assert!(in_none.contains("`docker swarm init`, or set `engine: docker`"), "{in_none}");
 }

@@ -29,6 +29,18 @@ fn containers_are_not_started_while_services_are_left() {
 }
 
 #[test]
+fn containers_are_not_started_while_the_swarm_is_locked() {
+    let mut cluster = shop();
+    cluster.policy.engine = EngineKind::Docker;
+    let unknown = Some("its state is locked: run `docker swarm unlock`".to_owned());
+    cluster.observed.left_in_swarm = LeftInSwarm { unknown, ..LeftInSwarm::default() };
+    let waits = cluster.waits();
+    assert!(waits.contains("run `docker swarm unlock`"), "{waits}");
+    assert!(cluster.round().steps.is_empty());
+    assert_eq!(cluster.assess().sync, SyncStatus::OutOfSync);
+}
+
+#[test]
 fn services_are_not_created_while_containers_are_left() {
     let mut stage = crate::stage::Stage::new(stack([("web", workload("web:1", 1))]));
     while !stage.round().is_settled() {

@@ -108,6 +108,15 @@ impl<D: Docker> Docker for MeasuredEngine<D> {
         self.measure(EngineCall::new("exec"), self.engine.exec(container, command, timeout)).await
     }
 
+    async fn probe(
+        &self,
+        container: &ContainerId,
+        command: &[String],
+        timeout: Duration,
+    ) -> Result<(i64, String), Error> {
+        self.measure(EngineCall::new("exec"), self.engine.probe(container, command, timeout)).await
+    }
+
     async fn check_health(&self, container: &ContainerId, check: &Healthcheck) -> Result<bool, Error> {
         self.measure(EngineCall::new("exec"), self.engine.check_health(container, check)).await
     }

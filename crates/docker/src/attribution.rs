@@ -55,6 +55,8 @@ struct AttributionState {
     exits: BTreeMap<ContainerId, Timestamp>,
     /// Commands that the agent runs in containers, by the engine's ids of them.
     agent_execs: BTreeSet<String>,
+    /// Commands of probes that the agent no longer waits for, by the engine's ids of them. They may still run.
+    unended_probes: BTreeMap<ContainerId, BTreeMap<String, Vec<String>>>,
     /// Commands of others and copies into containers, by the ids of the commands.
     visits: BTreeMap<ContainerId, BTreeMap<String, Visit>>,
     /// Signals from the agent that are not meant to end the container, until their event arrives.
@@ -263,6 +265,30 @@ impl Attribution {
         state.agent_execs.insert(exec.to_owned());
     }
 
+    /// The agent no longer waits for the end of a probe's command.
+    pub(crate) fn record_unended_probe(&self, id: &ContainerId, exec: &str, command: &[String]) {
+        let mut state = self.lock();
+        state.unended_probes.entry(id.clone()).or_default().insert(exec.to_owned(), command.to_vec());
+    }
+
+    /// The engine's ids of the runs of a probe's command that may not have ended.
+    pub(crate) fn unended_probes(&self, id: &ContainerId, command: &[String]) -> Vec<String> {
+        let state = self.lock();
+        let all = state.unended_probes.get(id).into_iter().flatten();
+        all.filter(|(_, run)| *run == command).map(|(exec, _)| exec.clone()).collect()
+    }
+
+    /// A probe's command has ended after all.
+    pub(crate) fn record_ended_probe(&self, id: &ContainerId, exec: &str) {
+        let mut state = self.lock();
+        if let Some(unended) = state.unended_probes.get_mut(id) {
+            unended.remove(exec);
+            if unended.is_empty() {
+                state.unended_probes.remove(id);
+            }
+        }
+    }
+
     /// A command was started in a container: by a user or the engine, unless it is one of the agent.
     pub(crate) fn record_exec_start(&self, id: &ContainerId, exec: &str, command: &str, at: Timestamp) {
         let mut state = self.lock();
@@ -319,6 +345,7 @@ impl Attribution {
             agent_stops,
             exits,
             agent_execs: _,
+            unended_probes,
             visits,
             agent_signals,
             agent_copies,
@@ -328,6 +355,7 @@ impl Attribution {
         user_stops.retain(|id, _| exists(id));
         agent_stops.retain(|id, _| exists(id));
         exits.retain(|id, _| exists(id));
+        unended_probes.retain(|id, _| exists(id));
         visits.retain(|id, _| exists(id));
         agent_signals.retain(|id, _| exists(id));
         agent_copies.retain(|id, _| exists(id));

@@ -90,6 +90,14 @@ pub trait Docker: Send + Sync + 'static {
         timeout: Duration,
     ) -> impl Future<Output = Result<(i64, String), Error>> + Send;
 
+    /// Runs the command of a probe like [`Self::exec`]. It fails while an earlier run of it that took too long has not ended.
+    fn probe(
+        &self,
+        container: &ContainerId,
+        command: &[String],
+        timeout: Duration,
+    ) -> impl Future<Output = Result<(i64, String), Error>> + Send;
+
     /// Runs the health check of a running container once, as the engine does: its command, or its script in the shell of
     /// its image. Returns whether it succeeded. A check that takes longer than its time limit has failed and may still run.
     fn check_health(

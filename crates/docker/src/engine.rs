@@ -278,6 +278,15 @@ impl Docker for Engine {
         self.exec.run(container, command, timeout).await
     }
 
+    async fn probe(
+        &self,
+        container: &ContainerId,
+        command: &[String],
+        timeout: Duration,
+    ) -> Result<(i64, String), Error> {
+        self.exec.probe(container, command, timeout).await
+    }
+
     async fn check_health(&self, container: &ContainerId, check: &Healthcheck) -> Result<bool, Error> {
         self.exec.check_health(container, check).await
     }

@@ -27,11 +27,31 @@ const SHELL: [&str; 2] = ["/bin/sh", "-c"];
 /// The engine's time limit of a health check that has none of its own.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The failure of a probe whose command hangs.
+const STILL_RUNS: &str = "an earlier run of the command, which took too long, has not ended";
+
 /// Runs commands inside containers.
 #[derive(Debug)]
 pub(crate) struct Exec {
     connection: Arc<Connection>,
     attribution: Arc<Attribution>,
+}
+
+/// The run of a probe's command. Dropped before its end, as by the time limit of the probe, it is remembered.
+struct ProbeRun<'a> {
+    attribution: &'a Attribution,
+    container: &'a ContainerId,
+    command: &'a [String],
+    id: String,
+    has_ended: bool,
+}
+
+impl Drop for ProbeRun<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.attribution.record_unended_probe(self.container, &self.id, self.command);
+        }
+    }
 }
 
 impl Exec {
@@ -47,18 +67,57 @@ impl Exec {
         command: &[String],
         timeout: Duration,
     ) -> Result<(i64, String), Error> {
-        let options = CreateExecOptions {
-            cmd: Some(command.to_vec()),
-            attach_stdout: Some(true),
-            attach_stderr: Some(true),
-            ..CreateExecOptions::default()
-        };
-        let doing = format!("run a command in {}", container.short());
         let ran = async {
-            let id = self.create(container, options).await?;
+            let id = self.create(container, with_output(command)).await?;
             self.run_created(&id, LONG_OUTPUT, timeout).await
         };
-        match ran.await {
+        self.classified(container, ran.await).await
+    }
+
+    /// Runs the command of a probe. It fails while an earlier run that took too long has not ended: one more in each period would use up
+    /// the memory and the processes of the container.
+    pub(crate) async fn probe(
+        &self,
+        container: &ContainerId,
+        command: &[String],
+        timeout: Duration,
+    ) -> Result<(i64, String), Error> {
+        let ran = async {
+            self.check_ended(container, command).await?;
+            let id = self.create(container, with_output(command)).await?;
+            let attribution = &*self.attribution;
+            let mut guard = ProbeRun { attribution, container, command, id, has_ended: false };
+            let result = self.run_created(&guard.id, LONG_OUTPUT, timeout).await;
+            guard.has_ended = result.is_ok();
+            result
+        };
+        self.classified(container, ran.await).await
+    }
+
+    /// Fails if a run of a probe's command has not ended that the agent no longer waits for.
+    async fn check_ended(&self, container: &ContainerId, command: &[String]) -> Result<(), CallError> {
+        for id in self.attribution.unended_probes(container, command) {
+            match self.connection.call(DEADLINE, self.connection.docker().inspect_exec(&id)).await {
+                Ok(found) if found.running == Some(true) => {
+                    return Err(CallError::Status { code: 409, message: STILL_RUNS.to_owned() });
+                }
+                Ok(_) => {}
+                // It has ended with its container, or the engine was started again.
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+            self.attribution.record_ended_probe(container, &id);
+        }
+        Ok(())
+    }
+
+    async fn classified(
+        &self,
+        container: &ContainerId,
+        ran: Result<(i64, String), CallError>,
+    ) -> Result<(i64, String), Error> {
+        let doing = format!("run a command in {}", container.short());
+        match ran {
             Ok(ran) => Ok(ran),
             Err(error) => Err(self.attribute_failure(error).await.classify(&doing)),
         }
@@ -132,6 +191,16 @@ impl Exec {
             }
         }
         Ok(String::from_utf8_lossy(&kept).into_owned())
+    }
+}
+
+/// A command whose output is read.
+fn with_output(command: &[String]) -> CreateExecOptions<String> {
+    CreateExecOptions {
+        cmd: Some(command.to_vec()),
+        attach_stdout: Some(true),
+        attach_stderr: Some(true),
+        ..CreateExecOptions::default()
     }
 }
 

@@ -455,6 +455,15 @@ impl Docker for SimulatedEngine {
         }
     }
 
+    async fn probe(
+        &self,
+        container: &ContainerId,
+        command: &[String],
+        timeout: Duration,
+    ) -> Result<(i64, String), Error> {
+        self.exec(container, command, timeout).await
+    }
+
     /// Succeeds after [`Faults::warm_up`] where the image is not in [`Faults::unhealthy`].
     async fn check_health(&self, container: &ContainerId, _: &Healthcheck) -> Result<bool, Error> {
         let doing = format!("run the health check of {container}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use driftless_docker::{Docker, Engine, EngineEvent, Error};
 use driftless_model::ContainerId;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::fake_engine::FakeEngine;
 
@@ -46,4 +46,25 @@ async fn engine_behind_a_proxy_has_no_result_while_it_is_away() {
     sleep(Duration::from_mins(1)).await;
     let error = failure(&engine, &id).await;
     assert!(error.is_unanswered(), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn probe_whose_command_hangs_is_not_run_again() {
+    let (fake, engine, id) = connected().await;
+    fake.hang_commands();
+    let command = ["stat".to_owned()];
+    // The time limit of a probe ends its call.
+    let second = Duration::from_secs(1);
+    timeout(second, engine.probe(&id, &command, LIMIT)).await.unwrap_err();
+    for _ in 0..3 {
+        let error = engine.probe(&id, &command, second).await.unwrap_err();
+        assert!(!error.is_unanswered() && error.to_string().contains("has not ended"), "{error:?}");
+    }
+    assert_eq!(fake.calls("/start").len(), 1);
+    // Another command, and the same one after its end.
+    let other = ["other".to_owned()];
+    engine.probe(&id, &other, second).await.unwrap_err();
+    fake.end_commands();
+    engine.probe(&id, &command, second).await.unwrap_err();
+    assert_eq!(fake.calls("/start").len(), 3);
 }

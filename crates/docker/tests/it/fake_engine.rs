@@ -76,6 +76,8 @@ struct Host {
     /// The networks that were created.
     networks: BTreeMap<String, Value>,
     creations: NetworkCreations,
+    /// Commands in containers, by id, and whether they run. `None`: the engine has no such calls.
+    commands: Option<BTreeMap<String, bool>>,
 }
 
 #[derive(Default)]
@@ -249,6 +251,16 @@ impl FakeEngine {
         self.host(|host| host.creations.lose_answers = true);
     }
 
+    /// From now on, commands in containers can be started, and hang.
+    pub(crate) fn hang_commands(&self) {
+        self.host(|host| host.commands = Some(BTreeMap::new()));
+    }
+
+    /// The commands that hang in containers end.
+    pub(crate) fn end_commands(&self) {
+        self.host(|host| host.commands.iter_mut().flatten().for_each(|(_, runs)| *runs = false));
+    }
+
     /// The most networks that were being created at the same time.
     pub(crate) fn most_network_creations(&self) -> u32 {
         self.host(|host| host.creations.most)
@@ -339,16 +351,19 @@ fn socket(folder: &Path) -> PathBuf {
     folder.join("docker.sock")
 }
 
-async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    let path = request.uri().path();
-    let path = match path.strip_prefix("/v1.").and_then(|rest| rest.find('/')) {
+fn without_version(path: &str) -> String {
+    match path.strip_prefix("/v1.").and_then(|rest| rest.find('/')) {
         Some(at) => path[4 + at..].to_owned(),
         None => path.to_owned(),
-    };
+    }
+}
+
+async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let path = without_version(request.uri().path());
     let query = request.uri().query().unwrap_or_default().to_owned();
-    let (is_hanging, is_away, is_refused) = {
+    let (is_hanging, is_away, is_refused, has_commands) = {
         let host = shared.state.lock().unwrap();
-        (host.is_hanging, host.is_away, host.refused.contains(&path))
+        (host.is_hanging, host.is_away, host.refused.contains(&path), host.commands.is_some())
     };
     if is_hanging {
         std::future::pending::<()>().await;
@@ -361,6 +376,9 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     }
     if path == "/events" {
         return events(&shared, &query);
+    }
+    if has_commands && path.contains("/exec") {
+        return run_command(&shared, &path).await;
     }
     if path == "/networks/create" {
         return create_network(&shared, request).await;
@@ -466,6 +484,29 @@ async fn volumes(shared: &Shared, path: &str, request: Request) -> Response {
             text(StatusCode::NO_CONTENT, "")
         }
         _ => error(StatusCode::NOT_FOUND, "no such volume"),
+    }
+}
+
+/// Commands in containers. A start gets no answer.
+async fn run_command(shared: &Shared, path: &str) -> Response {
+    let commands = |change: &dyn Fn(&mut BTreeMap<String, bool>) -> Value| {
+        let mut host = shared.state.lock().unwrap();
+        host.calls.push(path.to_owned());
+        change(host.commands.as_mut().unwrap())
+    };
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    match parts.as_slice() {
+        ["containers", _, "exec"] => ok(&commands(&|all| {
+            let id = format!("command-{}", all.len());
+            all.insert(id.clone(), false);
+            json!({"Id": id})
+        })),
+        ["exec", id, "start"] => {
+            commands(&|all| json!(all.insert((*id).to_owned(), true)));
+            std::future::pending().await
+        }
+        ["exec", id, "json"] => ok(&commands(&|all| json!({"ID": id, "Running": all[*id]}))),
+        _ => error(StatusCode::NOT_FOUND, "no such call"),
     }
 }
 

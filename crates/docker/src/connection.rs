@@ -282,6 +282,11 @@ impl Connection {
         self.agreed()?.own.id
     }
 
+    /// Why this agent does not stop a container, if it runs in it or may do so.
+    pub(crate) fn stop_objection(&self, id: &ContainerId) -> Option<&'static str> {
+        self.agreed()?.own.stop_objection(id)
+    }
+
     /// The agent's folders as this process sees them.
     pub(crate) fn local_paths(&self) -> &MountPaths {
         &self.local_paths

@@ -5,6 +5,8 @@
 //! Nothing is guessed: a folder that is on no mount is refused when it is needed, and never created as an empty one.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
     sync::Once,
@@ -28,6 +30,8 @@ pub(crate) struct SelfContainer {
     pub paths: Option<MountPaths>,
     /// Folders that the host cannot see.
     unreachable: Vec<UnreachableFolder>,
+    /// This process runs in one of them, and nothing says in which one.
+    doubtful: BTreeSet<ContainerId>,
 }
 
 /// A folder of the agent that lies on no mount.
@@ -49,7 +53,18 @@ impl SelfContainer {
         };
         let MountPaths { content, secret, app } = paths;
         let translated = MountPaths { content: host(content), secret: host(secret), app: host(app) };
-        Self { id: found.id.clone().map(ContainerId), paths: Some(translated), unreachable }
+        let id = found.id.clone().map(ContainerId);
+        Self { id, paths: Some(translated), unreachable, doubtful: BTreeSet::new() }
+    }
+
+    /// Why this agent does not stop a container, if it runs in it or may do so.
+    pub(crate) fn stop_objection(&self, id: &ContainerId) -> Option<&'static str> {
+        if self.id.as_ref() == Some(id) {
+            return Some("the agent runs in it and could not start it again");
+        }
+        self.doubtful.contains(id).then_some(
+            "the agent may run in it and could not start it again: stop it with `docker stop`, or give the agent a mount that no other container in its network has",
+        )
     }
 
     /// Why the engine cannot mount a folder of the agent into a container, if it cannot.
@@ -67,6 +82,24 @@ impl SelfContainer {
 /// engine is back.
 static REPORT_FOREIGN: Once = Once::new();
 
+/// Reports once that several containers may be the one of this process.
+static REPORT_DOUBT: Once = Once::new();
+
+/// A container that shares the network of another one.
+struct NetworkUser {
+    id: String,
+    /// The id or name of the other one.
+    host: String,
+}
+
+impl NetworkUser {
+    fn uses(&self, other: &api::ContainerInspectResponse) -> bool {
+        let name = other.name.as_deref().map(|name| name.trim_start_matches('/'));
+        let has_id = other.id.as_deref().is_some_and(|id| id.starts_with(&self.host));
+        has_id || name == Some(self.host.as_str())
+    }
+}
+
 /// Asks the engine which of its containers this process runs in.
 pub(crate) async fn find(
     docker: &bollard::Docker,
@@ -80,27 +113,58 @@ pub(crate) async fn find(
     let has_own_layer =
         |found: &api::ContainerInspectResponse| layer.as_deref().and_then(|layer| has_layer(found, layer));
     let mut shares_network = false;
+    let mut possible = Vec::new();
     for id in candidates {
         let Some(found) = inspect(docker, id).await? else { continue };
         match has_own_layer(&found) {
+            Some(true) => return Ok(described(&found, paths)),
             // This process shares that container's network, and with it the host name and the files about it.
             Some(false) => shares_network = true,
-            Some(true) | None => return Ok(described(&found, paths)),
+            None => add(&mut possible, found),
         }
     }
-    if shares_network {
-        for id in containers_in_other_networks(docker).await? {
-            if let Some(found) =
-                inspect(docker, &id).await?.filter(|found| has_own_layer(found) == Some(true))
-            {
-                return Ok(described(&found, paths));
+    if shares_network || !possible.is_empty() {
+        for user in network_users(docker).await? {
+            let is_possible = possible.iter().any(|found| user.uses(found));
+            if !shares_network && !is_possible {
+                continue;
+            }
+            let Some(found) = inspect(docker, &user.id).await? else { continue };
+            match has_own_layer(&found) {
+                Some(true) => return Ok(described(&found, paths)),
+                None if is_possible => add(&mut possible, found),
+                Some(false) | None => {}
             }
         }
+    }
+    let mounts = mounts_in(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
+    // An engine follows links to the place of a mount: `/var/run` often is one.
+    let resolve = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if let Some(found) = closest(&possible, &mounts, &resolve) {
+        return Ok(described(found, paths));
+    }
+    if !possible.is_empty() {
+        let names: Vec<_> = possible.iter().filter_map(|found| found.name.as_deref()).collect();
+        REPORT_DOUBT.call_once(|| {
+            tracing::warn!(
+                containers = names.join(" "),
+                "the agent runs in one of these containers, and their mounts do not tell in which one: its paths are not translated"
+            );
+        });
+        let doubtful = possible.into_iter().filter_map(|found| found.id).map(ContainerId).collect();
+        return Ok(SelfContainer { doubtful, ..SelfContainer::default() });
     }
     REPORT_FOREIGN.call_once(|| {
         tracing::info!("running in a container that the engine does not know: its paths are not translated");
     });
     Ok(SelfContainer::default())
+}
+
+/// Adds a container once: a candidate may be known by its id and its name.
+fn add(all: &mut Vec<api::ContainerInspectResponse>, found: api::ContainerInspectResponse) {
+    if all.iter().all(|known| known.id != found.id) {
+        all.push(found);
+    }
 }
 
 async fn inspect(
@@ -117,15 +181,16 @@ async fn inspect(
 }
 
 /// The running containers that share the network of another container.
-async fn containers_in_other_networks(docker: &bollard::Docker) -> Result<Vec<String>, CallError> {
+async fn network_users(docker: &bollard::Docker) -> Result<Vec<NetworkUser>, CallError> {
     let options = None::<query::ListContainersOptions>;
     let call = async { docker.list_containers(options).await.map_err(CallError::from) };
-    let shares_network = |found: &api::ContainerSummary| {
-        let mode = found.host_config.as_ref().and_then(|host| host.network_mode.as_deref());
-        mode.is_some_and(|mode| mode.starts_with("container:"))
+    let network_user = |found: api::ContainerSummary| {
+        let mode = found.host_config?.network_mode?;
+        let host = mode.strip_prefix("container:").filter(|host| !host.is_empty())?;
+        Some(NetworkUser { id: found.id?, host: host.to_owned() })
     };
     let found = within(DEADLINE, call).await?;
-    Ok(found.into_iter().filter(shares_network).filter_map(|found| found.id).collect())
+    Ok(found.into_iter().filter_map(network_user).collect())
 }
 
 fn described(found: &api::ContainerInspectResponse, paths: &MountPaths) -> SelfContainer {
@@ -187,6 +252,61 @@ fn layer_in(mountinfo: &str) -> Option<String> {
 fn has_layer(found: &api::ContainerInspectResponse, layer: &str) -> Option<bool> {
     let its_own = found.graph_driver.as_ref()?.data.get("UpperDir")?;
     Some(end_of(its_own)? == layer)
+}
+
+/// The mounts of a process: the root within the file system of each, by its place.
+fn mounts_in(mountinfo: &str) -> BTreeMap<PathBuf, PathBuf> {
+    let mounts = mountinfo.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(3);
+        let (root, target) = (fields.next()?, fields.next()?);
+        // proc(5): a space is written as `\040`.
+        let path = |text: &str| PathBuf::from(text.replace("\\040", " "));
+        Some((path(target), path(root)))
+    });
+    mounts.collect()
+}
+
+/// The one of these containers that a process with these mounts runs in. Engines whose storage driver has no layer of changes, such as
+/// those of btrfs and containerd, say no more about it. The process has all mounts of its container, so that of another one counts only
+/// if it has no mount that is missing here, and the one with the most mounts is its own. `None`: several or none may be it.
+fn closest<'a>(
+    possible: &'a [api::ContainerInspectResponse],
+    mounts: &BTreeMap<PathBuf, PathBuf>,
+    resolve: &dyn Fn(&Path) -> PathBuf,
+) -> Option<&'a api::ContainerInspectResponse> {
+    if let [only] = possible {
+        return Some(only);
+    }
+    let fits = possible.iter().filter_map(|found| Some((common_mounts(found, mounts, resolve)?, found)));
+    let fits: Vec<_> = fits.collect();
+    let most = fits.iter().map(|(common, _)| *common).max()?;
+    let mut best = fits.iter().filter(|(common, _)| *common == most).map(|(_, found)| *found);
+    let first = best.next()?;
+    best.next().is_none().then_some(first)
+}
+
+/// The number of mounts of a container, and of those from the source that is mounted here. `None`: one of them is missing here.
+fn common_mounts(
+    found: &api::ContainerInspectResponse,
+    mounts: &BTreeMap<PathBuf, PathBuf>,
+    resolve: &dyn Fn(&Path) -> PathBuf,
+) -> Option<(usize, usize)> {
+    let (mut common, mut from_source) = (0, 0);
+    for mount in found.mounts.iter().flatten() {
+        let Some(target) = mount.destination.as_deref() else { continue };
+        let root = mounts.get(&resolve(Path::new(target)))?;
+        common += 1;
+        if mount.source.as_deref().is_some_and(|source| is_source(Path::new(source), root)) {
+            from_source += 1;
+        }
+    }
+    Some((common, from_source))
+}
+
+/// Whether a path of the host may be this root within its file system: their last two names are the same, as far as there are two.
+fn is_source(source: &Path, root: &Path) -> bool {
+    let mut pairs = source.iter().rev().zip(root.iter().rev()).take(2);
+    pairs.all(|(source, root)| root == OsStr::new("/") || source == root)
 }
 
 /// The last two parts of a path: engines may mount it by a relative one.
@@ -315,6 +435,51 @@ mod tests {
         assert_eq!(has(layer_in(&root(upper)), "/var/lib/docker/overlay2/8c/diff"), Some(false));
         assert_eq!(has_layer(&container(Vec::new()), "7b/diff"), None);
         assert_eq!(layer_in("452 340 8:1 / / rw - ext4 /dev/vda rw\n"), None);
+    }
+
+    #[test]
+    fn mounts_identify_the_container_without_a_layer() {
+        let mounts = mounts_in(
+            "452 340 0:120 / / rw - btrfs /dev/vda rw\n\
+             453 452 8:1 /@/srv/my\\040agent /var/lib/driftless rw - btrfs /dev/vda rw\n\
+             454 452 0:25 /docker.sock /run/docker.sock rw - tmpfs tmpfs rw\n",
+        );
+        let resolve = |path: &Path| match path.strip_prefix("/var/run") {
+            Ok(rest) => Path::new("/run").join(rest),
+            Err(_) => path.to_owned(),
+        };
+        let named = |id: &str, mounts| {
+            let name = Some(format!("/{id}"));
+            api::ContainerInspectResponse { id: Some(id.repeat(64)), name, ..container(mounts) }
+        };
+        let socket = || mount("bind", "/var/run/docker.sock", "/var/run/docker.sock");
+        let data = |source: &str| mount("bind", source, "/var/lib/driftless");
+        let agent = named("a", vec![data("/srv/my agent"), socket()]);
+        let vpn = named("b", vec![mount("volume", "/volumes/vpn/_data", "/var/lib/vpn")]);
+        let found = |all: &[api::ContainerInspectResponse]| {
+            closest(all, &mounts, &resolve).and_then(|found| found.name.clone())
+        };
+        let own = Some("/a".to_owned());
+        assert_eq!(found(&[vpn.clone(), agent.clone()]), own, "a mount of the other one is missing here");
+        assert_eq!(found(&[named("c", Vec::new()), agent.clone(), named("d", vec![socket()])]), own);
+        let other = named("e", vec![data("/srv/other"), socket()]);
+        assert_eq!(found(&[other, agent.clone()]), own, "the source is another one");
+        assert_eq!(found(&[named("f", vec![data("/srv/my agent"), socket()]), agent.clone()]), None);
+        assert_eq!(found(&[vpn.clone(), named("g", vec![mount("bind", "/x", "/x")])]), None);
+        // Nothing else comes into question.
+        assert_eq!(found(std::slice::from_ref(&vpn)), Some("/b".to_owned()));
+        let uses = |host: &str| NetworkUser { id: "a".repeat(64), host: host.to_owned() }.uses(&vpn);
+        assert!(uses("b") && uses(&"b".repeat(64)) && uses(&"b".repeat(12)) && !uses("a"));
+    }
+
+    #[test]
+    fn container_that_may_be_the_own_one_is_not_stopped() {
+        let id = ContainerId::from("a");
+        let own = SelfContainer { doubtful: [id.clone()].into(), ..SelfContainer::default() };
+        assert!(own.stop_objection(&id).unwrap().starts_with("the agent may run in it"));
+        assert_eq!(own.stop_objection(&ContainerId::from("b")), None);
+        let own = SelfContainer { id: Some(id.clone()), ..SelfContainer::default() };
+        assert!(own.stop_objection(&id).unwrap().starts_with("the agent runs in it"));
     }
 
     #[test]

@@ -130,9 +130,8 @@ impl Containers {
     pub(super) async fn stop(&self, container: &ContainerRef, grace: Option<Duration>) -> Result<(), Error> {
         let doing = format!("stop {}", name_of(container));
         let Some(id) = self.ownership.find(container, &doing).await? else { return Ok(()) };
-        if self.connection.own_container().as_ref() == Some(&id) {
-            let message = "the agent runs in it and could not start it again".to_owned();
-            return Err(Error::Rejected { doing, message });
+        if let Some(objection) = self.connection.stop_objection(&id) {
+            return Err(Error::Rejected { doing, message: objection.to_owned() });
         }
         let PreStop { error, grace: rest } = self.hooks.run_pre_stop(&id, grace).await;
         if let Some(error) = error {

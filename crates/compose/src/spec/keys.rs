@@ -129,8 +129,10 @@ pub(crate) static SERVICE: Object = open(&[
     key("privileged", Boolean(Dropped)),
     key("profiles", Texts),
     key("provider", One(&PROVIDER)).refused("providers do not run containers"),
-    key("pull_policy", Like(Form::PullPolicy))
-        .note("the age is the time since the image was tagged on this host, checked before a creation"),
+    key("pull_policy", Like(Form::PullPolicy)).note(
+        "the age is the time since the image was tagged on this host, checked before a creation; if that pull \
+         fails, the image that is here is used, while `always` waits",
+    ),
     key("pull_refresh_after", Text).note("with `pull_policy: refresh`"),
     key("read_only", Boolean(Dropped)),
     key("restart", Text).note(

@@ -1,7 +1,11 @@
 //! Images: pulled or built before anything is stopped for them.
+//!
+//! A refresh is the pull of an image that is here, which `pull_policy` asks for before a creation: `always`, or an age. After one that
+//! failed, the next comes when its pause is over. Until then an image that is only too old is used as it is, and `always` waits, as it
+//! makes `docker compose up` fail.
 
 use driftless_model::{
-    Build, Container, Platform, PullPolicy, State, Subject, Workload, WorkloadName, is_helper_image,
+    Attempt, Build, Container, Platform, PullPolicy, State, Subject, Workload, WorkloadName, is_helper_image,
 };
 
 use crate::{action::Action, cause::Cause, decide::platform, draft::Draft, facts::jobs, wait::Wait};
@@ -32,23 +36,25 @@ pub(crate) fn pull_missing(draft: &mut Draft<'_>) {
     }
 }
 
-/// Sees that all images of a workload are or will be here.
-pub(crate) fn obtain_all(draft: &mut Draft<'_>, subject: Subject<'_>) {
+/// Sees that all images of a workload are or will be here. False if one of them cannot be had for now, which is said.
+pub(crate) fn obtain_all(draft: &mut Draft<'_>, subject: Subject<'_>) -> bool {
     let Subject { name, workload } = subject;
-    obtain(draft, subject);
+    let mut can_be_had = obtain(draft, subject);
     for part in &workload.parts {
-        obtain(draft, Subject { name, workload: &workload.of_part(part) });
+        can_be_had &= obtain(draft, Subject { name, workload: &workload.of_part(part) });
     }
+    can_be_had
 }
 
-/// Sees that the image of a workload is or will be here, and says so where it cannot be had for now.
-pub(crate) fn obtain(draft: &mut Draft<'_>, subject: Subject<'_>) {
+/// Sees that the image of a workload is or will be here. False if it cannot be had for now, which is said.
+pub(crate) fn obtain(draft: &mut Draft<'_>, subject: Subject<'_>) -> bool {
     let workload = subject.workload;
-    obtain_image(draft, subject, &own_image(draft, workload));
+    let mut can_be_had = obtain_image(draft, subject, &own_image(draft, workload));
     // A part is obtained by itself.
     for mounted in mounted_by(draft, workload, &workload.container) {
-        obtain_image(draft, subject, &mounted);
+        can_be_had &= obtain_image(draft, subject, &mounted);
     }
+    can_be_had
 }
 
 /// An image that a workload needs.
@@ -78,28 +84,27 @@ fn mounted_by(draft: &Draft<'_>, workload: &Workload, container: &Container) -> 
     container.mounted_images().map(needed).collect()
 }
 
-fn obtain_image(draft: &mut Draft<'_>, subject: Subject<'_>, needed: &Needed) {
+fn obtain_image(draft: &mut Draft<'_>, subject: Subject<'_>, needed: &Needed) -> bool {
     let Subject { name, workload } = subject;
     let Needed { image, pull, build } = needed;
     let is_present = draft.facts.has_image(workload, image);
     let is_here = is_present && draft.facts.is_verified(workload, image);
     match pull {
-        PullPolicy::IfNotPresent | PullPolicy::Never | PullPolicy::Every(_) if is_here => return,
+        PullPolicy::IfNotPresent | PullPolicy::Never | PullPolicy::Every(_) if is_here => return true,
         PullPolicy::Never if !is_present => {
             let platform = draft.facts.needed_platform(workload, image);
             draft.wait(Wait::never_pulled(name, image, platform.as_ref()));
             hold_for(draft, subject);
-            return;
+            return false;
         }
         PullPolicy::Always | PullPolicy::IfNotPresent | PullPolicy::Every(_) | PullPolicy::Never => {}
     }
     if !is_present && let Some((platform, other)) = needed_for_another_platform(draft, subject, image) {
         draft.wait(Wait::one_platform_per_image(name, image, &platform, &other));
         hold_for(draft, subject);
-        return;
+        return false;
     }
-    let failed = draft.facts.record.pulls.get(&draft.facts.asked_image(workload, image));
-    match failed.filter(|it| it.next > draft.facts.now) {
+    match pausing_attempt(draft, workload, image) {
         Some(attempt) => {
             let (count, until, error) = (attempt.count, attempt.next, attempt.error.clone());
             draft.look_again(until);
@@ -109,6 +114,7 @@ fn obtain_image(draft: &mut Draft<'_>, subject: Subject<'_>, needed: &Needed) {
                 None if is_present && !is_here => Wait::image_not_verified(name, image, &error, count, until),
                 None => Wait::image_pull_back_off(name, image, &error, count, until),
             });
+            return false;
         }
         // An image that is present and to be refreshed is pulled when an instance is created from it, and not while the
         // rollout waits.
@@ -118,6 +124,13 @@ fn obtain_image(draft: &mut Draft<'_>, subject: Subject<'_>, needed: &Needed) {
             fetch(draft, workload, needed);
         }
     }
+    true
+}
+
+/// The last attempt to get an image, if it failed and is not repeated yet.
+fn pausing_attempt<'a>(draft: &Draft<'a>, workload: &Workload, image: &str) -> Option<&'a Attempt> {
+    let facts = draft.facts;
+    facts.record.pulls.get(&facts.asked_image(workload, image)).filter(|attempt| attempt.next > facts.now)
 }
 
 /// The platform that a workload needs an image for, and another workload that has it for another one: the image is here for that
@@ -153,8 +166,26 @@ fn hold_for(draft: &mut Draft<'_>, subject: Subject<'_>) {
     }
 }
 
+/// The steps that have to come before these containers are made of the image, or make way for such ones. None if all of them are held
+/// back after a step that failed: the image would be pulled in each round, for nothing.
+pub(crate) fn refresh_for<'c>(
+    draft: &mut Draft<'_>,
+    subject: Subject<'_>,
+    mut containers: impl Iterator<Item = &'c str>,
+) -> Vec<usize> {
+    let facts = draft.facts;
+    let is_held = |container: &str| {
+        facts.record.failures.get(container).is_some_and(|attempt| attempt.next > facts.now)
+    };
+    if containers.all(is_held) {
+        return Vec::new();
+    }
+    refresh(draft, subject)
+}
+
 /// The steps that have to come before instances are made of this image, or anything is stopped for them.
-pub(crate) fn refresh(draft: &mut Draft<'_>, workload: &Workload) -> Vec<usize> {
+pub(crate) fn refresh(draft: &mut Draft<'_>, subject: Subject<'_>) -> Vec<usize> {
+    let workload = subject.workload;
     let parts: Vec<Workload> = workload.parts.iter().map(|it| workload.of_part(it)).collect();
     let mut steps = Vec::new();
     for one in std::iter::once(workload).chain(&parts) {
@@ -167,7 +198,8 @@ pub(crate) fn refresh(draft: &mut Draft<'_>, workload: &Workload) -> Vec<usize> 
 }
 
 fn refresh_one(draft: &mut Draft<'_>, workload: &Workload, needed: &Needed) -> Option<usize> {
-    is_refresh_due(draft, needed).then(|| fetch(draft, workload, needed))
+    let is_pausing = pausing_attempt(draft, workload, &needed.image).is_some();
+    (is_refresh_due(draft, needed) && !is_pausing).then(|| fetch(draft, workload, needed))
 }
 
 /// Whether the image is pulled when an instance is made of it, although it is here.

@@ -3,7 +3,7 @@
 //! Other workloads are kept running; a Job is brought to its end. What has ended well is in the record and is not done
 //! again, even if its container is gone, until the template changes. A Swarm waits and reports failures in the same way.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, iter};
 
 use driftless_model::{
     Concurrency, HookOrigin, HookPhase, Instance, InstanceId, Job, JobEnd, JobOutcome, JobRecord, Record,
@@ -271,7 +271,8 @@ fn create(draft: &mut Draft<'_>, part: JobPart<'_>, cause: &Cause, cleared: Vec<
     let subject = part.subject;
     let Some(former) = former_runs(draft, part) else { return };
     let Preconditions::Met(mut after) = preconditions::check(draft, subject) else { return };
-    after.extend(images::refresh(draft, subject.workload));
+    let container = draft.facts.container_name(draft.facts.stack_of(subject), subject.name, 1);
+    after.extend(images::refresh_for(draft, subject, iter::once(container.as_str())));
     after.extend(cleared);
     after.extend(former);
     create::create(draft, subject, 1, cause, after, BTreeMap::new());

@@ -67,15 +67,14 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
         return Preconditions::Unmet;
     }
     // The image of an instance that is replaced for another reason than its spec may be gone from the host.
-    images::obtain_all(draft, subject);
+    let can_be_had = images::obtain_all(draft, subject);
     let parts = workload.parts.iter().map(|it| draft.facts.image(&workload.of_part(it)));
     let images: Vec<String> = parts.chain([draft.facts.image(workload)]).collect();
     let is_here =
         |image: &String| draft.facts.has_image(workload, image) && draft.facts.is_verified(workload, image);
     let is_known = |image: &String| is_here(image) || draft.pull_of(workload, image).is_some();
-    let is_to_be_had = images.iter().all(is_known) && workload.mounted_images().all(is_known);
-    let is_refused = draft.missing_images.contains(name) && draft.facts.is_desired(subject);
-    if !is_to_be_had || is_refused {
+    let are_known = images.iter().all(is_known) && workload.mounted_images().all(is_known);
+    if !can_be_had || !are_known {
         // The pull is backing off; that is said where pulls are planned.
         return Preconditions::Unmet;
     }
@@ -130,13 +129,13 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
 /// The last steps before a container of another workload makes way. `None`: it would make way for nothing, as an image is missing, or
 /// somebody has the name of the new container.
 fn before_handing_over(draft: &mut Draft<'_>, subject: Subject<'_>) -> Option<Vec<usize>> {
-    let Subject { name, workload } = subject;
+    let name = subject.name;
     if !draft.missing_images.is_empty() {
         let missing = draft.missing_image_names();
         draft.wait(Wait::images(name, &missing));
         return None;
     }
-    let steps = images::refresh(draft, workload);
+    let steps = images::refresh(draft, subject);
     if draft.facts.instances.members_of(name).is_empty() {
         let object = draft.facts.container_name(draft.facts.stack_of(subject), name, 1);
         draft.claim_name(name, &object)?;

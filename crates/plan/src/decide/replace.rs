@@ -1,6 +1,6 @@
 //! Replacing outdated instances within the limits of a rollout: how many are created and removed, and in which order.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{cmp::Reverse, collections::BTreeMap, iter};
 
 use driftless_model::{Instance, Subject, Workload};
 
@@ -30,7 +30,9 @@ pub(crate) fn replace<'a>(
     // Nothing makes way before the image is here.
     let makes_way = !(instances.lost.is_empty() && exchange.spent.is_empty() && exchange.victims.is_empty());
     if makes_way && exchange.room + exchange.in_turn > 0 {
-        before.extend(images::refresh(draft, workload));
+        let leaving = instances.lost.iter().chain(exchange.spent.iter().copied());
+        let leaving = leaving.chain(exchange.victims.iter().copied());
+        before.extend(images::refresh_for(draft, subject, leaving.map(|(it, _)| it.name.as_str())));
     }
     let mut cleared = instances.cleared.clone();
     let mut freed: Vec<(&Instance, &Cause)> = Vec::new();
@@ -91,7 +93,8 @@ fn create_refreshed(
     inherit: BTreeMap<String, String>,
 ) {
     let Some(cause) = cause.cloned().or_else(|| cause_of_missing(draft, subject, slot)) else { return };
-    after.extend(images::refresh(draft, subject.workload));
+    let container = draft.facts.container_name(draft.facts.stack_of(subject), subject.name, slot);
+    after.extend(images::refresh_for(draft, subject, iter::once(container.as_str())));
     create(draft, subject, slot, &cause, after, inherit);
 }
 

@@ -465,6 +465,32 @@ fn cron_run_without_image_uses_the_next_template() {
 }
 
 #[test]
+fn failed_pull_of_a_cron_run_is_repeated_after_pauses() {
+    // Kubernetes pulls `latest` before each creation.
+    let mut clock = Clock::new(&manifest("0 * * * *", "long:latest", ""));
+    clock.stage.world.observed.images.entry("long:latest".to_owned()).or_default();
+    clock.stage.world.registry = Some(["long:1".to_owned()].into());
+    clock.round();
+    clock.stage.tick(MINUTE * 60);
+    let mut asked = 0;
+    for _ in 0..300 {
+        let plan = clock.round();
+        asked += plan.steps.iter().filter(|step| matches!(step.action, Action::PullImage { .. })).count();
+        clock.stage.tick(Duration::from_secs(1));
+    }
+    assert!((3..9).contains(&asked), "{asked} pulls");
+    let plan = clock.round();
+    assert!(plan.waits.iter().any(|wait| wait.is(WaitReason::ImagePullBackOff)), "{plan}");
+    assert!(clock.stage.world.observed.instances.is_empty());
+    clock.stage.world.registry = None;
+    for _ in 0..400 {
+        clock.round();
+        clock.stage.tick(Duration::from_secs(1));
+    }
+    assert_eq!(clock.stage.world.observed.instances.len(), 1);
+}
+
+#[test]
 fn cron_run_that_cannot_start_uses_the_next_template() {
     let text = |image: &str| manifest("*/10 * * * *", image, "  concurrencyPolicy: Forbid");
     let cron: WorkloadName = "report.prod".into();

@@ -41,6 +41,8 @@ mod own_update;
 mod order;
 // Dry runs and single rounds.
 mod plans;
+// Pulls of images that are here.
+mod refreshes;
 // Platforms of images, and limits that a host cannot apply.
 mod host_abilities;
 // Pods of several containers, round by round.

@@ -1,0 +1,92 @@
+//! Pulls of images that are here: `pull_policy` of `always`, or with an age.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use driftless_model::{Attempt, PullPolicy};
+use driftless_plan::{Action, Plan, WaitReason};
+
+use crate::stage::{Stage, stack, workload};
+
+const SECOND: Duration = Duration::from_secs(1);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The images that a plan pulls.
+fn pulls(plan: &Plan) -> Vec<String> {
+    let pulled = |action: &Action| match action {
+        Action::PullImage { image, .. } => Some(image.clone()),
+        _ => None,
+    };
+    plan.steps.iter().filter_map(|step| pulled(&step.action)).collect()
+}
+
+/// So many rounds, one each second, and the images that they pull.
+fn rounds(stage: &mut Stage, count: u32) -> Vec<String> {
+    let mut pulled = Vec::new();
+    for _ in 0..count {
+        pulled.extend(pulls(&stage.round()));
+        stage.tick(SECOND);
+    }
+    pulled
+}
+
+/// A stage where `web` runs, and the registry does not answer any more.
+fn without_registry(policy: PullPolicy) -> Stage {
+    let mut web = workload("web:1", 1);
+    web.pull = policy;
+    let mut stage = Stage::new(stack([("web", web)]));
+    assert_eq!(rounds(&mut stage, 5), ["web:1"]);
+    assert!(stage.record.settled.is_some());
+    stage.world.registry = Some(BTreeSet::new());
+    stage
+}
+
+#[test]
+fn old_image_is_used_when_its_pull_fails() {
+    let mut stage = without_registry(PullPolicy::Every(DAY));
+    stage.stack.workloads.get_mut(&"web".into()).unwrap().container.user = Some("1000".to_owned());
+    assert_eq!(rounds(&mut stage, 300), ["web:1"]);
+    let plan = stage.round();
+    assert!(plan.is_settled(), "{plan}");
+    stage.world.observed.instances.clear();
+    assert_eq!(rounds(&mut stage, 300), ["web:1"], "the next creation asks again");
+    assert!(stage.named("shop-web-1").is_running());
+}
+
+#[test]
+fn always_pulled_image_waits_with_growing_pauses() {
+    let mut stage = without_registry(PullPolicy::Always);
+    stage.world.observed.instances.clear();
+    let asked = rounds(&mut stage, 300).len();
+    assert!((3..9).contains(&asked), "{asked} pulls");
+    let plan = stage.round();
+    assert!(plan.waits.iter().any(|wait| wait.is(WaitReason::ImagePullBackOff)), "{plan}");
+    assert!(plan.look_again.is_some() && stage.world.observed.instances.is_empty(), "{plan}");
+    stage.world.registry = None;
+    rounds(&mut stage, 600);
+    assert!(stage.named("shop-web-1").is_running());
+}
+
+/// The version before is kept while an image of the commit is missing.
+#[test]
+fn always_pulled_image_of_a_kept_version_waits_too() {
+    let mut stage = without_registry(PullPolicy::Always);
+    stage.stack.workloads.get_mut(&"web".into()).unwrap().container.image = "web:2".to_owned();
+    assert!(!rounds(&mut stage, 2).is_empty());
+    stage.world.observed.instances.clear();
+    let asked = rounds(&mut stage, 300).iter().filter(|image| *image == "web:1").count();
+    assert!((1..9).contains(&asked), "{asked} pulls");
+}
+
+#[test]
+fn creation_that_is_held_back_pulls_nothing() {
+    for policy in [PullPolicy::Always, PullPolicy::Every(DAY)] {
+        let mut stage = without_registry(policy);
+        stage.world.observed.instances.clear();
+        let (next, error) = (stage.now.after(SECOND), "unknown or invalid runtime name: nvidia".to_owned());
+        stage.record.failures.insert("shop-web-1".to_owned(), Attempt { count: 1, next, error });
+        let plan = stage.round_cut_short(0, |_| 0);
+        assert!(plan.to_string().contains("create shop-web-1") && pulls(&plan).is_empty(), "{plan}");
+        stage.tick(SECOND);
+        assert_eq!(pulls(&stage.round_cut_short(0, |_| 0)), ["web:1"]);
+    }
+}

@@ -3,27 +3,30 @@
 //! A refresh is the pull of an image that is here, which `pull_policy` asks for before a creation: `always`, or an age. After one that
 //! failed, the next comes when its pause is over. Until then an image that is only too old is used as it is, and `always` waits, as it
 //! makes `docker compose up` fail.
+//!
+//! A container whose namespaces are gone with another container is down until it has a successor. That is no new version of it, so
+//! nothing is asked of a registry before, and after a failed pull that somebody asked for, the image that is here is used.
 
 use driftless_model::{
-    Attempt, Build, Container, Platform, PullPolicy, State, Subject, Workload, WorkloadName, is_helper_image,
+    Attempt, Build, Container, Instance, Platform, PullPolicy, State, Subject, Workload, WorkloadName,
+    is_helper_image,
 };
 
-use crate::{action::Action, cause::Cause, decide::platform, draft::Draft, facts::jobs, wait::Wait};
+use crate::{
+    action::Action,
+    cause::Cause,
+    decide::platform,
+    draft::Draft,
+    facts::{Facts, jobs, namespaces::is_orphaned},
+    wait::Wait,
+};
 
 /// Plans pulls and builds of missing images before anything is stopped, and marks workloads with images that cannot be
 /// pulled now.
 pub(crate) fn pull_missing(draft: &mut Draft<'_>) {
     for subject in draft.facts.target.stack.subjects() {
-        let Subject { name, workload } = subject;
-        let spec = draft.facts.spec(subject);
-        let present = draft
-            .facts
-            .instances
-            .members_of(name)
-            .iter()
-            .filter(|it| it.spec == spec && !matches!(it.state, State::Removing | State::Dead))
-            .count();
-        if present >= workload.replicas as usize
+        let workload = subject.workload;
+        if is_complete(draft.facts, subject)
             || jobs::is_over(draft.facts.record, draft.facts.target.stack, workload)
         {
             continue;
@@ -34,6 +37,24 @@ pub(crate) fn pull_missing(draft: &mut Draft<'_>) {
         }
         obtain_all(draft, subject);
     }
+}
+
+/// The instances of a workload, without those that are being removed.
+fn present<'a>(facts: &Facts<'a>, name: &WorkloadName) -> impl Iterator<Item = &'a Instance> {
+    let members = facts.instances.members_of(name).iter().copied();
+    members.filter(|member| !matches!(member.state, State::Removing | State::Dead))
+}
+
+/// Whether a workload has all its instances in this version.
+fn is_complete(facts: &Facts<'_>, subject: Subject<'_>) -> bool {
+    let spec = facts.spec(subject);
+    let current = present(facts, subject.name).filter(|member| member.spec == spec);
+    current.count() >= subject.workload.replicas as usize
+}
+
+/// Whether instances of a workload are down because their namespaces are gone with another container.
+fn is_cut_off(facts: &Facts<'_>, name: &WorkloadName) -> bool {
+    present(facts, name).any(|member| is_orphaned(facts, member))
 }
 
 /// Sees that all images of a workload are or will be here. False if one of them cannot be had for now, which is said.
@@ -105,6 +126,7 @@ fn obtain_image(draft: &mut Draft<'_>, subject: Subject<'_>, needed: &Needed) ->
         return false;
     }
     match pausing_attempt(draft, workload, image) {
+        Some(_) if is_here && is_cut_off(draft.facts, name) => {}
         Some(attempt) => {
             let (count, until, error) = (attempt.count, attempt.next, attempt.error.clone());
             draft.look_again(until);
@@ -185,7 +207,14 @@ pub(crate) fn refresh_for<'c>(
 
 /// The steps that have to come before instances are made of this image, or anything is stopped for them.
 pub(crate) fn refresh(draft: &mut Draft<'_>, subject: Subject<'_>) -> Vec<usize> {
-    let workload = subject.workload;
+    let Subject { name, workload } = subject;
+    let is_requested = |member: &Instance| draft.facts.record.replaced.contains_key(&member.id);
+    if is_cut_off(draft.facts, name)
+        && is_complete(draft.facts, subject)
+        && !present(draft.facts, name).any(is_requested)
+    {
+        return Vec::new();
+    }
     let parts: Vec<Workload> = workload.parts.iter().map(|it| workload.of_part(it)).collect();
     let mut steps = Vec::new();
     for one in std::iter::once(workload).chain(&parts) {

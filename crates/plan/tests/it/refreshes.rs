@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use driftless_model::{Attempt, PullPolicy};
+use driftless_model::{Attempt, NetworkMode, Peer, PullPolicy, Replacement, Strategy};
 use driftless_plan::{Action, Plan, WaitReason};
 
 use crate::stage::{Stage, stack, workload};
@@ -88,5 +88,45 @@ fn creation_that_is_held_back_pulls_nothing() {
         assert!(plan.to_string().contains("create shop-web-1") && pulls(&plan).is_empty(), "{plan}");
         stage.tick(SECOND);
         assert_eq!(pulls(&stage.round_cut_short(0, |_| 0)), ["web:1"]);
+    }
+}
+
+/// A stage with a program in the network of a VPN, which is replaced stop-first.
+fn behind_vpn(policy: PullPolicy) -> Stage {
+    let mut vpn = workload("vpn:1", 1);
+    vpn.strategy = Strategy::Recreate;
+    let mut guest = workload("guest:1", 1);
+    guest.container.network_mode = NetworkMode::Of(Peer::Workload("vpn".into()));
+    guest.pull = policy;
+    let mut stage = Stage::new(stack([("guest", guest), ("vpn", vpn)]));
+    rounds(&mut stage, 10);
+    assert!(stage.named("shop-guest-1").is_running() && stage.record.settled.is_some());
+    stage
+}
+
+#[test]
+fn guest_of_a_replaced_container_needs_no_registry() {
+    for policy in [PullPolicy::Always, PullPolicy::Every(DAY)] {
+        let mut stage = behind_vpn(policy);
+        stage.world.registry = Some(["vpn:2".to_owned()].into());
+        stage.stack.workloads.get_mut(&"vpn".into()).unwrap().container.image = "vpn:2".to_owned();
+        assert_eq!(rounds(&mut stage, 10), ["vpn:2"]);
+        let vpn = stage.named("shop-vpn-1").id.clone();
+        let guest = stage.named("shop-guest-1");
+        assert!(guest.is_running() && guest.hosts.contains(&vpn));
+    }
+}
+
+#[test]
+fn guest_with_a_requested_restart_is_pulled_if_possible() {
+    for registry in [None, Some(BTreeSet::new())] {
+        let mut stage = behind_vpn(PullPolicy::Always);
+        stage.world.registry = registry;
+        let ids: Vec<_> = stage.world.observed.instances.keys().cloned().collect();
+        stage.record.replaced.extend(ids.iter().cloned().map(|id| (id, Replacement::Restart)));
+        stage.record.reopen(["guest".into(), "vpn".into()]);
+        assert_eq!(rounds(&mut stage, 10), ["guest:1"]);
+        let guest = stage.named("shop-guest-1");
+        assert!(guest.is_running() && !ids.contains(&guest.id));
     }
 }

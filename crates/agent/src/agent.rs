@@ -446,8 +446,7 @@ pub fn launch<D: Docker, S: CommitSource>(
     } = inbox;
     let sources = if Release::of(&store).begin(&store, handle.problems()) { Vec::new() } else { sources };
     let docker = Arc::new(MeasuredEngine::new(docker, metrics.clone()));
-    let (proxies, wakes) = (Arc::<Proxies>::default(), Wakes::default());
-    let handle = with_engine(handle, &docker, &store, clock, &proxies);
+    let (wakes, (engine_tx, engine)) = (Wakes::default(), EngineState::new());
     let (ownership, questions) = ownership(&*docker, &store);
     let services = Arc::new(Services {
         store: store.clone(),
@@ -456,7 +455,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         agent,
         mask: Mask::new(random_key()),
         metrics: metrics.clone(),
-        proxies,
+        proxies: Arc::default(),
         events,
         wakes: wakes.clone(),
         ownership,
@@ -465,7 +464,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         peers,
         changed: Arc::new(Notify::new()),
     });
-    let (engine_tx, engine) = EngineState::new();
+    let handle = with_engine(handle, &docker, &store, clock, &services.proxies);
     let shared = Arc::new(EngineServices {
         engine: engine.clone(),
         prober: Arc::new(Prober::new(clock, Arc::new(EngineExec(Arc::clone(&docker))), wakes.waker())),
@@ -483,7 +482,8 @@ pub fn launch<D: Docker, S: CommitSource>(
     let start = |name, task: BoxFuture<'static, ()>| tasks.spawn(ends_agent(name, task, stop.clone()));
     start("finder of agents", Box::pin(finder.clone().run(questions, stop.clone())));
     start("calls of registries", Box::pin(image_calls.wake(wakes.clone(), stop.clone())));
-    start("events of the engine", Box::pin(wake_on_engine_events(docker, wakes, engine_tx, stop.clone())));
+    let waking = wake_on_engine_events(docker, wakes, services.managed.subscribe(), engine_tx, stop.clone());
+    start("events of the engine", Box::pin(waking));
     let (mut followed, mut links) = (Vec::new(), BTreeMap::new());
     for (settings, source) in sources {
         let (view_tx, view) = watch::channel(RepositoryView::default());

@@ -13,7 +13,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use driftless_docker::{Docker, EngineEvent};
-use driftless_model::AppName;
+use driftless_model::{AppName, Container, ManagedApplications, Peer, Stack, Workload};
 
 use crate::probe::Changed;
 
@@ -61,10 +61,23 @@ impl Wakes {
     }
 }
 
-/// Turns engine events into wakes, until stopped. `engine` gets whether the engine answers, or why not.
+/// The applications with containers that share namespaces or volumes of a container of another application, by its name
+/// (`container:NAME`). When it is restarted or replaced, they follow.
+fn sharing<'a>(managed: &'a ManagedApplications, container: &'a str) -> impl Iterator<Item = &'a AppName> {
+    managed.stacks.iter().filter(move |(_, stack)| shares(stack, container)).map(|(app, _)| app)
+}
+
+fn shares(stack: &Stack, container: &str) -> bool {
+    let mut peers = stack.workloads.values().flat_map(Workload::containers).flat_map(Container::peers);
+    peers.any(|peer| matches!(peer, Peer::Container(name) if name == container))
+}
+
+/// Turns engine events into wakes, until stopped. `managed` are the applications of the agent. `engine` gets whether the engine
+/// answers, or why not.
 pub(crate) async fn wake_on_engine_events<D: Docker>(
     docker: Arc<D>,
     wakes: Wakes,
+    managed: watch::Receiver<Arc<ManagedApplications>>,
     engine: watch::Sender<Result<(), String>>,
     stop: CancellationToken,
 ) {
@@ -76,7 +89,13 @@ pub(crate) async fn wake_on_engine_events<D: Docker>(
             () = stop.cancelled() => return,
             _ = full_pass.tick() => wakes.wake_all(),
             event = events.recv() => match event {
-                Ok(EngineEvent::ObjectChanged { app: Some(app), .. }) => wakes.wake(&app),
+                Ok(EngineEvent::ObjectChanged { app: Some(app), kind, name, .. }) => {
+                    wakes.wake(&app);
+                    if kind == "container" {
+                        let managed = Arc::clone(&managed.borrow());
+                        sharing(&managed, &name).for_each(|guest| wakes.wake(guest));
+                    }
+                }
                 Ok(EngineEvent::ObjectChanged { app: None, .. }) => wakes.wake_all(),
                 // They may have said that the engine answers no more, or again, as the first one of a new receiver does.
                 Err(RecvError::Lagged(_)) => {
@@ -97,5 +116,35 @@ pub(crate) async fn wake_on_engine_events<D: Docker>(
                 Err(RecvError::Closed) => return,
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use driftless_model::{Location, NetworkMode};
+
+    use super::*;
+    use crate::desired::tests::stack;
+
+    #[test]
+    fn container_wakes_applications_that_share_its_network() {
+        let sharing_with = |peer: Peer| {
+            let network_mode = NetworkMode::Of(peer);
+            let container = Container { image: "guest:1".to_owned(), network_mode, ..Container::default() };
+            let mut stack = stack("guests");
+            let guest = Workload::new(Location::new("compose.yaml", 1, 1), container);
+            stack.workloads.insert("guest".into(), guest);
+            Arc::new(stack)
+        };
+        let stacks = BTreeMap::from([
+            (AppName::from("arr"), sharing_with(Peer::Container("gluetun".to_owned()))),
+            (AppName::from("other"), sharing_with(Peer::Container("tailscale".to_owned()))),
+            (AppName::from("own"), sharing_with(Peer::Workload("gluetun".into()))),
+            (AppName::from("vpn"), Arc::new(stack("vpn"))),
+        ]);
+        let managed = ManagedApplications { stacks, ..ManagedApplications::default() };
+        let woken: Vec<&str> = sharing(&managed, "gluetun").map(AppName::as_str).collect();
+        assert_eq!(woken, ["arr"]);
+        assert_eq!(sharing(&managed, "vpn-web-1").count(), 0);
     }
 }

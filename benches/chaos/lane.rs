@@ -549,7 +549,7 @@ fn status_of(app: &App, found: &Value) -> Result<(), String> {
     let conditions = status["conditions"].as_array().into_iter().flatten();
     for condition in conditions.filter(|it| it["status"] == "True") {
         let kind = condition["type"].as_str().unwrap_or_default();
-        if ["DriftFight", "StateLost", "OwnedByAnotherAgent"].contains(&kind) {
+        if ["RepeatedDrift", "StateLost", "OwnedByAnotherAgent"].contains(&kind) {
             return Err(format!("the condition {kind}: {}", condition["message"]));
         }
     }

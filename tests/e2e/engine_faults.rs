@@ -341,7 +341,7 @@ async fn three_hundred_containers_removed_at_once_come_back() {
         let found = status.conditions.iter().find(|it| it.kind == name);
         found.filter(|it| it.status == ConditionStatus::True).map(|it| it.message.clone())
     };
-    assert_eq!(wrong("DriftFight"), None, "each was removed once");
+    assert_eq!(wrong("RepeatedDrift"), None, "each was removed once");
     assert_eq!(wrong("HealIneffective"), None);
     let events = agent.events().await;
     let failed: Vec<String> =

@@ -204,10 +204,10 @@ async fn permanent_refusal_is_in_the_status_until_solved() {
     forge.refuses.store(true, Ordering::Relaxed);
     let mut agent = site.running(&web(&image, "one")).await;
     let is_refused = |it: &driftless_model::Application| {
-        it.status.conditions.iter().any(|it| it.kind == "CommitStatusTold" && it.message.contains("404"))
+        it.status.conditions.iter().any(|it| it.kind == "CommitStatusPosted" && it.message.contains("404"))
     };
     let told = agent.until("the refusal is in the status", is_refused).await;
-    let condition = told.status.conditions.iter().find(|it| it.kind == "CommitStatusTold").unwrap();
+    let condition = told.status.conditions.iter().find(|it| it.kind == "CommitStatusPosted").unwrap();
     assert_eq!(
         (condition.reason.as_str(), condition.message.contains(TOKEN)),
         ("Refused", false),

@@ -36,7 +36,7 @@ async fn crash_loop_is_shown_with_code_output_and_next_try() {
     let found = it.until("it is a crash loop", is_looping).await;
     let is_fight = |it: &Application| {
         let conditions = it.status.conditions.iter();
-        conditions.filter(|it| it.kind == "DriftFight").any(|it| it.status == ConditionStatus::True)
+        conditions.filter(|it| it.kind == "RepeatedDrift").any(|it| it.status == ConditionStatus::True)
     };
     assert!(!is_fight(&found) && found.status.drift.is_empty(), "{:#?}", found.status);
     assert!(!serde_json::to_string(&*found).unwrap().contains("geheim4711"));

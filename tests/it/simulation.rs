@@ -1268,7 +1268,7 @@ async fn revert_replaces_a_container_that_a_user_changed() {
         sleep(Duration::from_secs(15)).await;
     }
     let fought = it
-        .until("the fight is named", |it| it.status.conditions.iter().any(|it| it.kind == "DriftFight"))
+        .until("the fight is named", |it| it.status.conditions.iter().any(|it| it.kind == "RepeatedDrift"))
         .await;
     assert!(fought.status.conditions.iter().any(|it| it.message.contains("files")), "{fought:#?}");
     let made = it.writes() - writes;

@@ -112,7 +112,7 @@ impl StatusInputs<'_> {
             (ConditionType::InGit, self.in_git()),
             (ConditionType::StateLost, lost),
             (ConditionType::WebhookMissed, missed),
-            (ConditionType::CommitStatusTold, refused),
+            (ConditionType::CommitStatusPosted, refused),
             (ConditionType::Trusted, self.trusted()),
             (ConditionType::CommitFailed, self.failed_commit()),
             (ConditionType::SyncAllowed, self.window()),

@@ -413,7 +413,7 @@ pub struct Heal {
     pub count: u32,
     /// When the last heal ended.
     pub ended: Timestamp,
-    /// The newest heals, by which the planner finds a `DriftFight`.
+    /// The newest heals, by which the planner finds a `RepeatedDrift`.
     pub recent: Vec<Timestamp>,
     /// Number of heals in a row after which the difference stayed. The second one is the last, and the reason is
     /// `HealIneffective`.

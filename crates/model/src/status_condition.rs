@@ -70,7 +70,7 @@ condition_types! {
     /// A poll found a commit that no webhook announced.
     WebhookMissed: False;
     /// The forge takes commit statuses.
-    CommitStatusTold: True;
+    CommitStatusPosted: True;
     /// The newest commit is accepted.
     Trusted: True;
     /// The newest commit failed.
@@ -80,7 +80,7 @@ condition_types! {
     /// The engine accepted the actions.
     Applied: True;
     /// The same field was healed again and again.
-    DriftFight: False;
+    RepeatedDrift: False;
     /// Healing a field has no effect.
     HealIneffective: False;
     /// A workload has the instances that it needs at least.
@@ -126,7 +126,7 @@ mod tests {
             assert!(!is_problem(kind, ConditionStatus::True), "{kind}");
             assert!(is_problem(kind, ConditionStatus::False), "{kind}");
         }
-        for kind in ["CommitFailed", "DriftFight", "StateLost", "OwnedByAnotherAgent", "WebhookMissed"] {
+        for kind in ["CommitFailed", "RepeatedDrift", "StateLost", "OwnedByAnotherAgent", "WebhookMissed"] {
             assert!(is_problem(kind, ConditionStatus::True), "{kind}");
             assert!(!is_problem(kind, ConditionStatus::False), "{kind}");
         }

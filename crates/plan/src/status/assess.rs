@@ -25,7 +25,7 @@ pub struct Assessment {
     /// The most important sentence. Empty if the application is `Synced` and `Healthy`.
     pub message: String,
     pub workloads: BTreeMap<WorkloadName, WorkloadStatus>,
-    /// `DriftFight` and `HealIneffective`.
+    /// `RepeatedDrift` and `HealIneffective`.
     pub conditions: Vec<StatusCondition>,
     pub waits: Vec<WaitStatus>,
     /// A container that does not run or is not there comes first.

@@ -39,7 +39,7 @@ pub(crate) fn of_workload(
     with_transitions(all, now, before)
 }
 
-/// `DriftFight` and `HealIneffective`, where they are so or were before.
+/// `RepeatedDrift` and `HealIneffective`, where they are so or were before.
 pub(crate) fn of_application(
     record: &Record,
     plan: &Plan,
@@ -62,7 +62,7 @@ pub(crate) fn of_application(
     let ineffective: Vec<String> =
         plan.waits.iter().filter(|it| it.is(WaitReason::HealIneffective)).map(Wait::to_string).collect();
     let all = [
-        standing(ConditionType::DriftFight, "SomebodyElseChangesIt", &fights, before),
+        standing(ConditionType::RepeatedDrift, "ChangedAgain", &fights, before),
         standing(ConditionType::HealIneffective, "DifferenceStays", &ineffective, before),
     ];
     with_transitions(all.into_iter().flatten().collect(), now, before)
@@ -122,7 +122,7 @@ fn standing(
         return Some(condition(kind, ConditionStatus::True, reason, &messages.join("; ")));
     }
     let was_there = before.iter().any(|it| it.is_of(kind));
-    was_there.then(|| condition(kind, ConditionStatus::False, "Quiet", ""))
+    was_there.then(|| condition(kind, ConditionStatus::False, "Resolved", ""))
 }
 
 fn condition(kind: ConditionType, status: ConditionStatus, reason: &str, message: &str) -> StatusCondition {

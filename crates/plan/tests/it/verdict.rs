@@ -490,7 +490,7 @@ fn three_heals_in_ten_minutes_are_a_fight_and_it_ends() {
     assert_eq!(first.conditions.len(), 1);
     assert_eq!(
         (first.conditions[0].kind.as_str(), first.conditions[0].status),
-        ("DriftFight", ConditionStatus::True)
+        ("RepeatedDrift", ConditionStatus::True)
     );
     assert!(first.conditions[0].message.contains("web.1 state"), "{}", first.conditions[0].message);
     heal.recent[0] = ago(600);

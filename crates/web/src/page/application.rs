@@ -779,7 +779,7 @@ mod tests {
             last_transition_time: Timestamp(1),
         };
         let conditions = vec![
-            condition("DriftFight", ConditionStatus::True),
+            condition("RepeatedDrift", ConditionStatus::True),
             condition("InGit", ConditionStatus::False),
             condition("Trusted", ConditionStatus::True),
             condition("CommitFailed", ConditionStatus::False),
@@ -787,7 +787,7 @@ mod tests {
         let status = ApplicationStatus { conditions, ..ApplicationStatus::default() };
         let shown = reasons(&status, Timestamp(9)).into_string();
         for (kind, is_shown) in
-            [("DriftFight", true), ("InGit", true), ("Trusted", false), ("CommitFailed", false)]
+            [("RepeatedDrift", true), ("InGit", true), ("Trusted", false), ("CommitFailed", false)]
         {
             assert_eq!(shown.contains(&format!("{kind} explained")), is_shown, "{kind}: {shown}");
         }

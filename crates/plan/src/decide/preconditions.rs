@@ -462,7 +462,7 @@ fn is_foreign(draft: &Draft<'_>, workload: &Workload) -> bool {
 fn data_of_others(draft: &Draft<'_>, subject: Subject<'_>) -> Option<Wait> {
     let Subject { name, workload } = subject;
     if draft.facts.is_desired(subject) {
-        let (by, place) = writers::kept_elsewhere(draft, subject)?;
+        let (by, place) = writers::held_back_writer(draft, subject)?;
         return Some(Wait::data_kept(name, &place, by.as_str()));
     }
     let held: Vec<String> = workload.containers().flat_map(places).collect();
@@ -477,7 +477,7 @@ fn data_of_others(draft: &Draft<'_>, subject: Subject<'_>) -> Option<Wait> {
             && waves::reason_to_wait(draft, taker).is_none()
             && !is_waiting()
     };
-    let (by, place) = writers::taken_over(draft, name, &held, is_due)?;
+    let (by, place) = writers::new_owner(draft, name, &held, is_due)?;
     Some(Wait::dependency(name, &by, &format!("Git has given {place} to it")))
 }
 
@@ -505,12 +505,12 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
     let mut handed_over: Vec<&Instance> = Vec::new();
     let mut is_exchange = false;
     let is_unmet = |dependency: &Dependency| unmet(draft, dependency, false).is_some();
-    let by_data = |holder: &Instance| writers::gives_way(draft, holder, name, is_unmet, |_| Vec::new());
+    let by_data = |holder: &Instance| writers::must_stop_for(draft, holder, name, is_unmet, |_| Vec::new());
     let by_all = |holder: &Instance| {
-        let places = |subject: Subject<'_>| holders_that_give_up(draft, subject);
-        writers::gives_way(draft, holder, name, is_unmet, places) && can_follow(draft, holder, name)
+        let holders = |subject: Subject<'_>| holders_that_give_up(draft, subject);
+        writers::must_stop_for(draft, holder, name, is_unmet, holders) && can_follow(draft, holder, name)
     };
-    for (holder, place) in writers::handed_over(draft, subject) {
+    for (holder, place) in writers::outdated_writers(draft, subject) {
         match draft.removed.get(&holder.id) {
             Some(step) => steps.push(*step),
             None if by_data(holder) || by_all(holder) => handed_over.push(holder),
@@ -523,13 +523,13 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
             }
         }
     }
-    if let Some((writer, place)) = writers::of_compose(draft, subject) {
+    if let Some((writer, place)) = writers::compose_writer(draft, subject) {
         return Contest::Kept(Wait::data_in_use_by_compose(name, &place, &writer.name));
     }
     if let Some(wait) = other_writers::reason_to_wait(draft, subject) {
         return Contest::KeptElsewhere(wait);
     }
-    for (writer, place) in writers::in_the_way(draft, subject) {
+    for (writer, place) in writers::orphaned_writers(draft, subject) {
         match draft.removed.get(&writer.id) {
             Some(step) => steps.push(*step),
             None => return Contest::Kept(writers::reason_to_wait(draft, name, writer, &place)),

@@ -490,7 +490,7 @@ fn hold(draft: &mut Draft<'_>, instance: &Instance) {
 fn may_run(draft: &mut Draft<'_>, name: &WorkloadName, instance: &Instance) -> bool {
     let is_older = draft.facts.target.hashes.specs.get(name) != Some(&instance.spec);
     if is_older {
-        let data = writers::taken_over(draft, name, &writers::written_by(draft, instance), |_| false);
+        let data = writers::new_owner(draft, name, &writers::written_by(draft, instance), |_| false);
         let place = || {
             let (by, what) = preconditions::place_taken_over(draft, name, &instance.config)?;
             Some((by.clone(), what))

@@ -9,7 +9,7 @@ use crate::{
         files, former_folder, own_update,
         rollout::{allow_starts, complete, keep, roll, wait_paused},
         secrets, stateful_order, waves,
-        writers::taken_over,
+        writers::new_owner,
     },
     draft::Draft,
     facts::{Facts, namespaces::in_order, places::places},
@@ -92,7 +92,7 @@ fn stays_older(draft: &Draft<'_>, subject: Subject<'_>, before: Option<&Workload
     let gives_away =
         |port: &Port| !has(subject.workload, port) && others.clone().any(|(_, other)| has(other, port));
     // Others may be made in this round.
-    taken_over(draft, subject.name, &held, |_| true).is_none()
+    new_owner(draft, subject.name, &held, |_| true).is_none()
         && !kept.container.ports.iter().any(gives_away)
         && !addresses::is_given_away(draft, subject, &kept.container)
 }

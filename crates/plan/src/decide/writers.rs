@@ -1,5 +1,11 @@
 //! Data that passes from one workload to another, as in a rename: nothing starts on what a container that Git does not have any
 //! more, or has otherwise, still writes to.
+//!
+//! A commit renames the service `a`, which writes to a volume, to `b`. In the first round `b` waits, because the container of `a` is an
+//! orphan that writes to the volume ([`orphaned_writers`]); it is stopped and removed. In the next round `b` is created. If the commit
+//! gives the volume of `a` to `b` and keeps `a`, the container of `a` has an older version ([`outdated_writers`]) and is removed first,
+//! unless it stays for as long as a person wants ([`is_kept`]); the new `a`, which does not write there, starts when its turn comes. Once
+//! `b` has a container, it is the [`new_owner`]: nothing starts the older `a` again.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +32,7 @@ use crate::{
 ///
 /// A Job ends by itself, and may share data with what runs. A workload that was there together with one of them, when all was as
 /// Git said, shares it with that one if it wrote to it then. Pods of one StatefulSet share what they write to.
-pub(crate) fn in_the_way<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'a Instance, String)> {
+pub(crate) fn orphaned_writers<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'a Instance, String)> {
     let is_writer = |orphan: &&Instance| is_up(orphan) || draft.returning.contains(&orphan.id);
     let orphans = draft.facts.instances.orphans.iter().copied().filter(is_writer);
     contested(draft, subject, orphans, |_, _| true)
@@ -34,7 +40,7 @@ pub(crate) fn in_the_way<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'
 
 /// The container of Docker Compose that nobody adopted and that writes to what a workload is to write to, with the place, unless both do
 /// so in Git.
-pub(crate) fn of_compose<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Option<(&'a Instance, String)> {
+pub(crate) fn compose_writer<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Option<(&'a Instance, String)> {
     let facts = draft.facts;
     if facts.observed.candidates.is_empty() || subject.workload.job_or_template().is_some() {
         return None;
@@ -62,7 +68,7 @@ pub(crate) fn new_places(draft: &Draft<'_>, Subject { name, workload }: Subject<
 
 /// The containers of other workloads that still write to what a workload is to write to, or will be started again and do so then, and
 /// whose own workload does not write there any more in Git: their successors do not need it.
-pub(crate) fn handed_over<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'a Instance, String)> {
+pub(crate) fn outdated_writers<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'a Instance, String)> {
     let facts = draft.facts;
     // Most workloads write to nothing that is kept, and this is asked of each one that starts.
     if writes_nothing(subject.workload) {
@@ -85,7 +91,7 @@ pub(crate) fn handed_over<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&
 /// made already. The older definition must not be started together with it.
 ///
 /// Before it creates containers of an older definition, `is_due` says whether those of such a workload are made in this round.
-pub(crate) fn taken_over(
+pub(crate) fn new_owner(
     draft: &Draft<'_>,
     name: &WorkloadName,
     held: &[String],
@@ -136,7 +142,7 @@ pub(crate) fn newer_writer<'a>(draft: &Draft<'a>, older: &Instance) -> Option<(&
 
 /// A workload that the manifest holds at its older version, and that writes there to what this one is to write to, with the place. It
 /// may have no container just now.
-pub(crate) fn kept_elsewhere(draft: &Draft<'_>, subject: Subject<'_>) -> Option<(WorkloadName, String)> {
+pub(crate) fn held_back_writer(draft: &Draft<'_>, subject: Subject<'_>) -> Option<(WorkloadName, String)> {
     let target = draft.facts.target;
     let before = target.fallback?;
     let is_begun = !draft.facts.instances.members_of(subject.name).is_empty();
@@ -183,13 +189,13 @@ pub(crate) fn is_not_rolled(draft: &Draft<'_>, subject: Subject<'_>) -> bool {
 }
 
 /// Whether a container of another workload has to be removed for this workload, before its successor can start: its own workload waits
-/// for this one, or for data of it, or for the `places` (ports and names) that these containers have.
-pub(crate) fn gives_way<'a>(
+/// for this one, or for data of it, or for ports and names, whose holders `port_and_name_holders` finds.
+pub(crate) fn must_stop_for<'a>(
     draft: &Draft<'a>,
     holder: &Instance,
     to: &WorkloadName,
     is_unmet: impl Fn(&Dependency) -> bool,
-    places: impl Fn(Subject<'_>) -> Vec<&'a Instance>,
+    port_and_name_holders: impl Fn(Subject<'_>) -> Vec<&'a Instance>,
 ) -> bool {
     let facts = draft.facts;
     let Some((name, workload)) = facts.target.stack.workloads.get_key_value(&holder.instance.workload) else {
@@ -198,21 +204,21 @@ pub(crate) fn gives_way<'a>(
     let is_own = facts.observed.own.as_ref() == Some(&holder.id);
     let is_current = holder.spec == facts.spec(Subject { name, workload });
     let is_to_stay = is_own || is_current || is_kept(draft, holder) || holder.agent != *facts.target.agent;
-    !is_to_stay && waits_for(draft, name, to, is_unmet, places)
+    !is_to_stay && waits_for(draft, name, to, is_unmet, port_and_name_holders)
 }
 
-/// Whether a workload waits for another one, itself or through others: see [`gives_way`].
+/// Whether a workload waits for another one, itself or through others: see [`must_stop_for`].
 pub(crate) fn waits_for<'a>(
     draft: &Draft<'a>,
     name: &'a WorkloadName,
     to: &WorkloadName,
     is_unmet: impl Fn(&Dependency) -> bool,
-    places: impl Fn(Subject<'_>) -> Vec<&'a Instance>,
+    port_and_name_holders: impl Fn(Subject<'_>) -> Vec<&'a Instance>,
 ) -> bool {
     waiting::waits_for(draft.facts.target.stack, name, to, |subject| {
         let unmet = subject.workload.after.iter().filter(|dependency| is_unmet(dependency));
-        let givers = handed_over(draft, subject).into_iter().map(|(holder, _)| holder);
-        let holders = places(subject).into_iter().filter(|holder| !is_kept(draft, holder));
+        let givers = outdated_writers(draft, subject).into_iter().map(|(holder, _)| holder);
+        let holders = port_and_name_holders(subject).into_iter().filter(|holder| !is_kept(draft, holder));
         let holders = givers.chain(holders).map(|holder| &holder.instance.workload);
         unmet.map(|dependency| &dependency.workload).chain(holders).collect()
     })
@@ -304,7 +310,8 @@ pub(crate) fn is_in_the_way(
     needs_place: impl Fn(Subject<'_>) -> bool,
 ) -> bool {
     let waits = |subject: Subject<'_>| {
-        needs_place(subject) || in_the_way(draft, subject).iter().any(|(other, _)| other.id == orphan.id)
+        needs_place(subject)
+            || orphaned_writers(draft, subject).iter().any(|(other, _)| other.id == orphan.id)
     };
     draft.facts.target.stack.subjects().any(waits)
 }

@@ -75,7 +75,7 @@ impl<'a> Leaving<'a> {
                 continue;
             }
             // The one that takes its data says why it waits.
-            if !writers.is_given_in_vain(name) {
+            if !writers.has_only_blocked_takers(name) {
                 jobs::end(draft, swarm, &workload_of(name, service), service, &Cause::NotInGit);
             }
         }

@@ -120,7 +120,7 @@ fn provide_one(
         if volumes::are_as_before(draft, swarm, subject) {
             if is_turn(draft, swarm, subject) && writers.is_free(draft, subject) {
                 jobs::end(draft, swarm, name, found, &Cause::SpecChanged);
-            } else if writers.gives_way(draft, subject) {
+            } else if writers.must_stop_first(draft, subject) {
                 stop(draft, found, &Cause::SpecChanged);
             }
         }
@@ -168,7 +168,7 @@ fn provide_one(
         } else if volumes::are_as_before(draft, swarm, subject) {
             if is_turn(draft, swarm, subject) && writers.is_free(draft, subject) {
                 update(draft, Cause::SpecChanged);
-            } else if writers.gives_way(draft, subject) {
+            } else if writers.must_stop_first(draft, subject) {
                 stop(draft, found, &Cause::SpecChanged);
             }
         }

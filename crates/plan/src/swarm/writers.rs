@@ -111,7 +111,7 @@ impl<'a> Writers<'a> {
             draft.wait(other.wait(&self.facts.target.stack.app, subject.name, data));
             return false;
         }
-        let mut writers = self.in_the_way(subject);
+        let mut writers = self.writers_before(subject);
         // The others make way only once those that stay are gone.
         writers.sort_by_key(|writer| !self.stays(writer));
         let Some(Writer { service, workload: giver, data }) = writers.into_iter().next() else { return true };
@@ -138,9 +138,9 @@ impl<'a> Writers<'a> {
 
     /// Whether the tasks of a service of Git stop before it can be updated: it gives data up that another one waits for, and itself
     /// waits for that one.
-    pub(super) fn gives_way(&self, draft: &Draft<'_>, subject: Subject<'_>) -> bool {
+    pub(super) fn must_stop_first(&self, draft: &Draft<'_>, subject: Subject<'_>) -> bool {
         let has_data_of = |taker: Subject<'_>| {
-            self.in_the_way(taker).iter().any(|writer| writer.workload == Some(subject.name))
+            self.writers_before(taker).iter().any(|writer| writer.workload == Some(subject.name))
         };
         let takers = self.workloads.values().filter(|taker| taker.name != subject.name);
         !self.facts.is_held_by_hooks
@@ -172,7 +172,7 @@ impl<'a> Writers<'a> {
         found.is_some_and(|found| objection(self.facts, subject.name, found).is_some())
             || volumes::changed(stack, self.swarm, subject).is_some()
             || self.kept_by_other(subject).is_some()
-            || self.in_the_way(subject).iter().any(|writer| self.stays(writer))
+            || self.writers_before(subject).iter().any(|writer| self.stays(writer))
     }
 
     /// Whether a service of Git lacks its image, a file or a network. A Job that is complete needs none.
@@ -182,9 +182,9 @@ impl<'a> Writers<'a> {
     }
 
     /// Whether all services of Git that take the data of this one are blocked.
-    pub(super) fn is_given_in_vain(&self, service: &str) -> bool {
+    pub(super) fn has_only_blocked_takers(&self, service: &str) -> bool {
         let is_taker = |subject: &&Subject<'_>| {
-            self.in_the_way(**subject).iter().any(|writer| writer.service == Some(service))
+            self.writers_before(**subject).iter().any(|writer| writer.service == Some(service))
         };
         let mut takers = self.workloads.values().filter(is_taker).peekable();
         takers.peek().is_some() && takers.all(|taker| self.is_blocked(*taker))
@@ -217,7 +217,7 @@ impl<'a> Writers<'a> {
     fn waits_for(&self, draft: &Draft<'_>, name: &WorkloadName, to: &WorkloadName) -> bool {
         waiting::waits_for(self.facts.target.stack, name, to, |subject| {
             let unmet = unmet(draft, self.swarm, subject).into_iter().map(|(on, _)| on);
-            let givers = self.in_the_way(subject).into_iter().filter_map(|writer| writer.workload);
+            let givers = self.writers_before(subject).into_iter().filter_map(|writer| writer.workload);
             unmet.chain(givers).collect()
         })
     }
@@ -244,7 +244,7 @@ impl<'a> Writers<'a> {
 
     /// The services that may write to what this one is to write to, unless they do so in Git, too. A service goes on with data that it
     /// writes to already, unless it has to stop for another mode.
-    fn in_the_way(&self, subject: Subject<'_>) -> Vec<Writer<'a>> {
+    fn writers_before(&self, subject: Subject<'_>) -> Vec<Writer<'a>> {
         let Subject { name, workload } = subject;
         let stack = self.facts.target.stack;
         if (self.by_data.is_empty() && self.left.is_empty()) || !self.may_write(subject) {

@@ -19,7 +19,9 @@ use driftless_git::{Lookup, read_secret, read_secret_list};
 use driftless_model::{
     Incident, IncidentKind, IncidentPhase, Notification, NotificationStatus, ReceiverStatus, Timestamp,
 };
-use driftless_notify::{Due, Message, Place, RefusedRecipient, Sender, describe_routes, due, sample};
+use driftless_notify::{
+    Due, Message, Place, RATE_TIME, RefusedRecipient, Sender, describe_routes, due, sample,
+};
 use driftless_plan::remote_delay;
 use driftless_store as store;
 use driftless_store::Store;
@@ -35,9 +37,6 @@ const TEST_WITHIN: Duration = Duration::from_secs(35);
 
 /// Longest pause while nothing waits.
 const LOOK_EVERY: Duration = Duration::from_hours(1);
-
-/// The time that a rate limit counts in.
-const RATE_TIME: Duration = Duration::from_hours(1);
 
 /// The most incidents of one repeat. The next request has the rest.
 const REPEATED_AT_ONCE: usize = 50;

@@ -42,6 +42,9 @@ pub use interruptible::{InterruptOnDrop, Interruptible};
 pub use reads::{Reads, Recorder};
 pub use swarm_files::{UnfitFile, folder_hides_nothing, swarm_files};
 
+/// The largest file that is read as a manifest, in bytes.
+pub const LARGEST_MANIFEST: u64 = 1 << 20;
+
 /// One application to render, as configured or discovered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppSpec {

@@ -52,7 +52,10 @@ pub use goal::{FleetGoal, unreached};
 pub use history::{FleetHistoryEntry, FleetHistoryEvent, history_of};
 pub use join::{InviteToken, JoinAnswer, JoinRequest};
 pub use keys::{AgentKey, InvalidKey, PublicKey};
-pub use report::{ApplicationReport, HostReport, InvalidReport, RepositoryReport, SCHEMA};
+pub use report::{
+    ApplicationReport, HostReport, InvalidReport, LARGEST_COMPRESSED, LARGEST_REPORT, RepositoryReport,
+    SCHEMA,
+};
 pub use signed::{HostSignature, SIGNATURE_HEADER, SignedParts};
 pub use status::{FleetStatus, SourceStatus, TargetStatus};
 pub use view::{HostState, HostView, LastReport, NameConflict, mark_unread, merge, view};

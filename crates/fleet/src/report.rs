@@ -11,6 +11,12 @@ use serde::{Deserialize, Serialize};
 /// The number of the form of a report. A collector refuses others.
 pub const SCHEMA: u32 = 1;
 
+/// The largest report, in bytes. A collector and the reader of a bucket or folder refuse a larger one.
+pub const LARGEST_REPORT: u64 = 4 << 20;
+
+/// The largest report, compressed as it is sent or stored, in bytes.
+pub const LARGEST_COMPRESSED: usize = 512 * 1024;
+
 /// The most repositories or labels of one host.
 const MOST_PARTS: usize = 100;
 

@@ -6,11 +6,9 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use driftless_files::{Files, Rendered};
+use driftless_files::{Files, LARGEST_MANIFEST, Rendered};
 use driftless_model::{AdmissionPolicy, AppName, Finding, Location, Mask, Stack, ViolatingObject, Violation};
 use driftless_yaml::{self as yaml, Kind, Limits, Node, join};
-
-use crate::discover::LARGEST_MANIFEST;
 
 /// Adds an error for each violation. With an error there is no stack.
 pub fn enforce(files: &dyn Files, policy: &AdmissionPolicy, rendered: &mut Rendered) {

@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::shared_manifests;
-use driftless_files::{AppSpec, Bounded, Entry, Files, broken_link, broken_link_error, paths};
+use driftless_files::{
+    AppSpec, Bounded, Entry, Files, LARGEST_MANIFEST, broken_link, broken_link_error, paths,
+};
 use driftless_kubernetes::{self as kubernetes, kustomize};
 use driftless_model::{AppName, EngineKind, Finding, Format, HostIdentity, Location};
 use driftless_yaml::{self as yaml, Limits, Node};
@@ -47,9 +49,6 @@ const NEARER: &str = "name it in `applications`, or set `path` to a folder that 
 
 /// The most files and folders that the search may list.
 const MOST_ENTRIES: usize = 200_000;
-
-/// The largest file that is read as a manifest, in bytes.
-pub(crate) const LARGEST_MANIFEST: u64 = 1 << 20;
 
 /// The largest file that is searched for the keys of a manifest, in bytes.
 const LARGEST_SEARCHED: u64 = 8 << 20;

@@ -5,12 +5,9 @@
 
 use std::{collections::BTreeSet, slice};
 
-use driftless_files::{AppSpec, Files, paths};
+use driftless_files::{AppSpec, Files, LARGEST_MANIFEST, paths};
 use driftless_model::{Finding, Format, Location};
 use driftless_yaml::{self as yaml, Limits, Node};
-
-/// The largest Compose file that is searched, in bytes.
-const LARGEST_FILE: u64 = 1 << 20;
 
 /// The most files that the Compose files of one application are followed to.
 const MOST_FILES: usize = 1000;
@@ -70,7 +67,7 @@ fn references_of(files: &dyn Files, app: &AppSpec) -> Vec<Reference> {
 
 /// The files that a Compose file names in `include` and `extends`. Its relative paths begin in `folder`.
 fn references_in(files: &dyn Files, file: &str, folder: &str) -> Vec<Reference> {
-    let bytes = files.read(file, LARGEST_FILE).unwrap_or_default();
+    let bytes = files.read(file, LARGEST_MANIFEST).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     if !text.contains("include") && !text.contains("extends") {
         return Vec::new();

@@ -9,6 +9,9 @@ use super::{
 };
 use crate::defaults::is_default;
 
+/// The grace period of a stop that the engine takes for a container without one.
+pub const DEFAULT_STOP_GRACE: Duration = Duration::from_secs(10);
+
 /// Everything that would require replacing an instance, if changed. Its digest is the [`SpecHash`].
 ///
 /// Every field is left out of the JSON when it has its default, so that a new field changes no old hash.
@@ -42,7 +45,7 @@ pub struct Container {
     pub stdin_open: bool,
     #[serde(skip_serializing_if = "is_default")]
     pub stop_signal: Option<String>,
-    /// Between the stop signal and SIGKILL; `None` is the engine's 10 s.
+    /// Between the stop signal and SIGKILL; `None` is [`DEFAULT_STOP_GRACE`].
     #[serde(skip_serializing_if = "is_default")]
     pub stop_grace_period: Option<Duration>,
     /// The manifest's own labels, without ours and without Compose's.

@@ -133,8 +133,8 @@ pub use check::{Held, check, conflicts};
 pub use commit_id::{CommitId, InvalidCommitId};
 pub use completed_jobs::CompletedJobs;
 pub use container::{
-    Attachment, Container, Healthcheck, NetworkMode, Port, PortRange, Protocol, Resources, RestartPolicy,
-    addresses_overlap,
+    Attachment, Container, DEFAULT_STOP_GRACE, Healthcheck, NetworkMode, Port, PortRange, Protocol,
+    Resources, RestartPolicy, addresses_overlap,
 };
 pub use content::{Access, Content, ContentId, ContentTree, Contents};
 pub use cron::{Concurrency, Cron};

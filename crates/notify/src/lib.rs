@@ -32,5 +32,5 @@ pub use place::Place;
 pub use recipient::RefusedRecipient;
 pub use route::{describe_routes, receivers};
 pub use sample::sample;
-pub use schedule::{Due, due};
+pub use schedule::{Due, RATE_TIME, due};
 pub use sender::{ReadSecret, Sender};

@@ -6,7 +6,7 @@ use driftless_config::NotificationReceiver;
 use driftless_model::{IncidentPhase, Notification, Timestamp, Urgency};
 
 /// The time that a rate limit counts in.
-const RATE_TIME: Duration = Duration::from_hours(1);
+pub const RATE_TIME: Duration = Duration::from_hours(1);
 
 /// The most notifications of one message. The next message has the rest.
 const LARGEST_BATCH: usize = 50;

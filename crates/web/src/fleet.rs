@@ -26,7 +26,8 @@ use super::{
 use driftless_agent::{INSTANCE_HEADER, expected_by, fleet_hosts, last_report};
 use driftless_config::Enrolment;
 use driftless_fleet::{
-    FleetHistoryEntry, FleetStatus, Freshness, HostReport, HostSignature, SourceStatus, freshness, history_of,
+    FleetHistoryEntry, FleetStatus, Freshness, HostReport, HostSignature, LARGEST_COMPRESSED, LARGEST_REPORT,
+    SourceStatus, freshness, history_of,
 };
 use driftless_model::{HostIdentity, Timestamp, digest_hex};
 use driftless_store as store;
@@ -41,12 +42,6 @@ const HISTORY_DEFAULT: u64 = 100;
 /// The most hosts of a collector, and the most bytes of all their reports together. 500 hosts of 50 applications need 8 MiB.
 const BOUNDS: FleetBounds = FleetBounds { hosts: 1000, bytes: 64 * 1024 * 1024 };
 
-/// The largest report as it is sent, in bytes.
-const LARGEST_SENT: usize = 512 * 1024;
-
-/// The largest report, in bytes.
-const LARGEST_REPORT: u64 = 4 * 1024 * 1024;
-
 /// Time for a host to send its report.
 const SENT_WITHIN: Duration = Duration::from_secs(10);
 
@@ -60,7 +55,7 @@ const SHORT: usize = 12;
 fn unread(error: &axum::Error) -> Error {
     if std::error::Error::source(error).and_then(|source| source.downcast_ref::<LengthLimitError>()).is_some()
     {
-        return Error::SentReportTooLarge(LARGEST_SENT / 1024);
+        return Error::SentReportTooLarge(LARGEST_COMPRESSED / 1024);
     }
     Error::Malformed("the body broke off".to_owned())
 }
@@ -172,7 +167,7 @@ pub(super) async fn report(
         }
         return answered(&shared, caller.signature, StatusCode::NOT_MODIFIED, now).await;
     }
-    let sent = tokio::time::timeout(SENT_WITHIN, to_bytes(body, LARGEST_SENT)).await;
+    let sent = tokio::time::timeout(SENT_WITHIN, to_bytes(body, LARGEST_COMPRESSED)).await;
     let sent = sent.map_err(|_| Error::BodyTooSlow)?;
     let sent = sent.map_err(|error| unread(&error))?;
     if caller.signature.as_ref().is_some_and(|signed| signed.body != digest_hex(&sent)) {

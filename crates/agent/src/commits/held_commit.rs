@@ -13,7 +13,7 @@ use driftless_plan::ClosedWindow;
 use crate::desired::Desired;
 
 /// The interval at which the applications are looked at that a commit waits for.
-const LOOK_AT_OTHERS: Duration = Duration::from_secs(2);
+const LOOK_AT_DEPENDENCIES: Duration = Duration::from_secs(2);
 
 /// The interval at which the first hosts are looked at.
 const LOOK_AT_HOSTS: Duration = Duration::from_secs(5);
@@ -115,7 +115,7 @@ impl HeldCommit {
     pub(crate) fn look_again(&self, now: Timestamp) -> Option<Timestamp> {
         match &self.hold {
             Hold::Window(closed) => closed.until,
-            Hold::Dependency(_) | Hold::UnknownDependency(_) => Some(now.after(LOOK_AT_OTHERS)),
+            Hold::Dependency(_) | Hold::UnknownDependency(_) => Some(now.after(LOOK_AT_DEPENDENCIES)),
             Hold::FirstHosts(AfterHold { reason: AfterReason::FirstHostFailed, .. }) => None,
             Hold::FirstHosts(hold) => {
                 let next = now.after(LOOK_AT_HOSTS);

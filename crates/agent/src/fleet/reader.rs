@@ -8,7 +8,9 @@ use std::{
 
 use driftless_clock::Clock;
 use driftless_config::{FleetPlace, PlaceKind};
-use driftless_fleet::{FleetStatus, HostReport, HostView, LastReport, NameConflict, mark_unread, view};
+use driftless_fleet::{
+    FleetStatus, HostReport, HostView, LARGEST_COMPRESSED, LastReport, NameConflict, mark_unread, view,
+};
 use driftless_git::{Lookup, read_secret};
 use driftless_model::{AppName, HostIdentity, Timestamp, printable};
 use driftless_objects::{Listed, Listing, Objects, SecretSource};
@@ -18,9 +20,7 @@ use crate::fleet::{
     collector_client::CollectorClient,
     enrolments::Enrolments,
     report_error::ReportError,
-    report_object::{
-        CONFLICT_END, LARGEST_COMPRESSED, LARGEST_CONFLICT, REPORT_END, conflict_of, read_report,
-    },
+    report_object::{CONFLICT_END, LARGEST_CONFLICT, REPORT_END, conflict_of, read_report},
 };
 
 /// Hosts of a place that could not be read for this long are stale, and so is a host whose object could not be.

@@ -6,7 +6,7 @@
 
 use std::io::Read as _;
 
-use driftless_fleet::{Freshness, HostReport, NameConflict, freshness};
+use driftless_fleet::{Freshness, HostReport, LARGEST_COMPRESSED, LARGEST_REPORT, NameConflict, freshness};
 use driftless_model::Timestamp;
 use driftless_objects::{Condition, Object, Objects, Written};
 use flate2::read::MultiGzDecoder;
@@ -18,12 +18,6 @@ pub(crate) const REPORT_END: &str = ".json.gz";
 
 /// The end of the name of a note about a second machine with the name of a host.
 pub(crate) const CONFLICT_END: &str = ".conflict.json";
-
-/// The largest report, compressed, in bytes.
-pub(crate) const LARGEST_COMPRESSED: usize = 512 * 1024;
-
-/// The largest report, in bytes.
-const LARGEST_REPORT: u64 = 4 << 20;
 
 /// The largest note about a second machine, in bytes.
 pub(crate) const LARGEST_CONFLICT: usize = 4096;

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use driftless_files::Files;
+use driftless_files::{Files, LARGEST_MANIFEST};
 use driftless_model::{Finding, Location};
 use driftless_yaml::{Limits, Node, parse};
 
@@ -13,9 +13,6 @@ use crate::{
     load::variables::{Progress, Variables},
     spec::tree,
 };
-
-/// The largest manifest, in bytes.
-const LARGEST_MANIFEST: u64 = 1 << 20;
 
 /// The most keys and values that the files of one application may have together. A file counts as often as it is used.
 const MOST_NODES: usize = 1_000_000;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bollard::query_parameters as query;
 use driftless_clock::Clock;
-use driftless_model::{Attachment, ContainerId, LiveSettings};
+use driftless_model::{Attachment, ContainerId, DEFAULT_STOP_GRACE, LiveSettings};
 use driftless_plan::{ContainerRef, is_stuck};
 use tokio::time::sleep;
 
@@ -29,8 +29,6 @@ use crate::{
 
 /// The time beyond its grace period that a stop may take.
 const STOP_MARGIN: Duration = Duration::from_secs(30);
-/// The engine's grace period for a container that was created without one.
-const DEFAULT_GRACE: Duration = Duration::from_secs(10);
 
 /// The starts of a container whose stray processes have ended, and the pause between two.
 const STARTS_AFTER_END: usize = 4;
@@ -149,7 +147,7 @@ impl Containers {
         };
         let inspected = self.cache.container(&id);
         let own_grace = inspected.and_then(|inspected| inspected.instance.config.stop_grace_period);
-        let deadline = grace.or(own_grace).unwrap_or(DEFAULT_GRACE).saturating_add(STOP_MARGIN);
+        let deadline = grace.or(own_grace).unwrap_or(DEFAULT_STOP_GRACE).saturating_add(STOP_MARGIN);
         self.attribution.begin_agent_stop(&id);
         let stop = self.connection.docker().stop_container(id.as_str(), Some(options));
         let stopped = self.connection.call(deadline, stop).await;

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bollard::{models as api, query_parameters as query};
-use driftless_model::{ContainerId, HELPER_IMAGE, label};
+use driftless_model::{ContainerId, DEFAULT_STOP_GRACE, HELPER_IMAGE, label};
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -21,8 +21,6 @@ use crate::{
 const HELPER: Duration = Duration::from_mins(1);
 /// The interval at which the helper is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// The engine's grace period for a container that was created without one.
-const DEFAULT_GRACE: Duration = Duration::from_secs(10);
 
 /// Ends processes that the engine does not know.
 pub(super) struct StrayProcessesEnder {
@@ -57,7 +55,7 @@ impl StrayProcessesEnder {
         let stray = StrayProcesses {
             container: id.clone(),
             signal: config.stop_signal.unwrap_or_else(|| "SIGTERM".to_owned()),
-            grace: grace.map_or(DEFAULT_GRACE, Duration::from_secs),
+            grace: grace.map_or(DEFAULT_STOP_GRACE, Duration::from_secs),
         };
         tracing::warn!(
             container = name_of(&name),

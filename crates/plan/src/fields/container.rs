@@ -10,8 +10,8 @@ use std::{
 };
 
 use driftless_model::{
-    Attachment, Container, Healthcheck, ImageRef, Mount, MountOptions, MountSource, NetworkMode, Port,
-    Protocol, Resources, RestartPolicy, VolumesFrom, digest_hex, downward::shown, label,
+    Attachment, Container, DEFAULT_STOP_GRACE, Healthcheck, ImageRef, Mount, MountOptions, MountSource,
+    NetworkMode, Port, Protocol, Resources, RestartPolicy, VolumesFrom, digest_hex, downward::shown, label,
 };
 
 use crate::{
@@ -85,7 +85,10 @@ pub(crate) fn fields(container: &Container) -> Fields {
     out.text("stopSignal", stop_signal.as_deref().map(normal_signal).filter(|it| it != "SIGTERM"));
     out.text(
         "stopGracePeriod",
-        stop_grace_period.map(whole_seconds).filter(|it| *it != 10).map(|it| format!("{it}s")),
+        stop_grace_period
+            .map(whole_seconds)
+            .filter(|it| *it != DEFAULT_STOP_GRACE.as_secs())
+            .map(|it| format!("{it}s")),
     );
     for (name, value) in labels.iter().filter(|(name, _)| is_manifests_own(name)) {
         out.put(["labels", name], Value::Text(value.clone()));

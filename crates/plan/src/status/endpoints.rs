@@ -7,8 +7,8 @@ use std::{
 };
 
 use driftless_model::{
-    Container, ContainerId, Forward, Forwards, HOST_ENDPOINT, Instance, Observed, Readiness, ReadyAddresses,
-    ReadyEndpoints, Stack, State, Timestamp, WorkloadName, is_proxy_image,
+    Container, ContainerId, DEFAULT_STOP_GRACE, Forward, Forwards, HOST_ENDPOINT, Instance, Observed,
+    Readiness, ReadyAddresses, ReadyEndpoints, Stack, State, Timestamp, WorkloadName, is_proxy_image,
 };
 
 use crate::{
@@ -17,9 +17,6 @@ use crate::{
     status::counts::is_ready,
     steps::{Plan, Step},
 };
-
-/// The engine's grace period for a container that was created without one.
-const DEFAULT_GRACE: Duration = Duration::from_secs(10);
 
 /// The longest drain of an endpoint that is not ready: what answers no probe may answer its clients as little.
 const NOT_READY: Duration = Duration::from_secs(1);
@@ -203,7 +200,7 @@ pub fn drains(stack: &Stack, observed: &Observed, plan: &Plan) -> BTreeMap<Conta
                 continue;
             }
             let entrypoint = proxy.config.entrypoint.clone().unwrap_or_default();
-            let grace = grace.or(leaving.config.stop_grace_period).unwrap_or(DEFAULT_GRACE);
+            let grace = grace.or(leaving.config.stop_grace_period).unwrap_or(DEFAULT_STOP_GRACE);
             let grace = if is_ready(leaving) { grace } else { grace.min(NOT_READY) };
             let drain = Drain { proxy: proxy.id.clone(), entrypoint, addresses, grace };
             drains.entry(container.clone()).or_default().push(drain);

@@ -8,7 +8,7 @@ use super::{
     context::{Context, ExitStatus},
     error::Error as CliError,
     folder::docker_host,
-    hosts::{EngineArg, GivenVariable, host_of_engine, parse_given_variable, parse_name},
+    hosts::{EngineArg, GivenVariable, host_of_engine, parse_given_variable},
     options::{SecretParser, ServerArgs, parse_variable},
     report::{
         error::Error,
@@ -20,7 +20,7 @@ use super::{
     },
 };
 use driftless_config::{RUNTIME_DIR, STATE_DIR};
-use driftless_model::AppName;
+use driftless_model::{AppName, HostIdentity};
 use driftless_report::Report;
 
 /// Report the differences between Git and the live state, for people and for CI.
@@ -78,7 +78,7 @@ pub(super) struct DirectArgs {
     #[arg(long, value_name = "DIR|URL", requires = "docker")]
     pub(super) repo: Option<String>,
     /// The host of that engine: its applications, variables and files are compared [default: the name of this machine]
-    #[arg(long, value_name = "NAME", requires = "docker", value_parser = parse_name)]
+    #[arg(long, value_name = "NAME", requires = "docker", value_parser = HostIdentity::parse_name)]
     pub(super) host: Option<String>,
     /// Label of that host, as its agent's configuration has it. Can be repeated.
     #[arg(long = "host-label", value_name = "NAME=VALUE", requires = "docker", value_parser = parse_variable)]

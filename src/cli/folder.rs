@@ -15,7 +15,7 @@ use super::{
     error::{CommandError, Error as CliError},
     hosts::{
         EngineArg, GivenVariable, HostArgs, OfHost, discover_for_host, discover_unlisted, host_of_engine,
-        parse_given_variable, parse_name,
+        parse_given_variable,
     },
     options::{SecretParser, parse_variable},
     sops_keys::decrypted,
@@ -36,7 +36,7 @@ pub(super) struct FolderArgs {
     #[arg(long, value_name = "URL", requires = "dir")]
     pub(super) docker_host: Option<String>,
     /// The host of that engine, with --dir: its applications, variables and files are compared [default: the name of this machine]
-    #[arg(long, value_name = "NAME", requires = "dir", value_parser = parse_name)]
+    #[arg(long, value_name = "NAME", requires = "dir", value_parser = HostIdentity::parse_name)]
     pub(super) host: Option<String>,
     /// Label of that host, with --dir, as its agent's configuration has it. Can be repeated.
     #[arg(long = "host-label", value_name = "NAME=VALUE", requires = "dir", value_parser = parse_variable)]

@@ -6,13 +6,12 @@ use clap::Args;
 
 use super::options::{SecretParser, parse_variable};
 use driftless_agent::{discover_at, discover_elsewhere};
-use driftless_config::{ApplicationSettings, Reference, Repository, SETTINGS_FILE, machine_labels};
+use driftless_config::{
+    ApplicationSettings, HOST_PLACEHOLDER, Reference, Repository, SETTINGS_FILE, machine_labels,
+};
 use driftless_files::{AppSpec, Files, HostFile, HostValues, files::Entry};
 use driftless_manifest::{Configured, Discovery, discover_for};
 use driftless_model::{AppName, EngineKind, Finding, HostIdentity, Location, RepoUrl};
-
-/// Stands for the name of the host in a path.
-const PLACEHOLDER: &str = "${host}";
 
 /// The most folders that a warning names.
 const MOST_FOLDERS: usize = 8;
@@ -22,7 +21,7 @@ const MOST_FOLDERS: usize = 8;
 pub(super) struct HostArgs {
     /// Render for this host: its applications, variables and files [default: every host that driftless.yaml or --path
     /// has]
-    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    #[arg(long, value_name = "NAME", value_parser = HostIdentity::parse_name)]
     pub(super) host: Option<String>,
     /// Label of that host, as its agent's configuration has it: `hosts` of an application in driftless.yaml may select by it.
     /// Can be repeated. The labels `os=linux` and `engine=docker` are given.
@@ -92,14 +91,6 @@ fn parse_host_file(text: &str) -> Result<String, String> {
     driftless_files::paths::join("", text)
         .filter(|path| is_inside && !path.is_empty())
         .ok_or_else(|| "must be the path of a file, from the root of the repository".to_owned())
-}
-
-pub(super) fn parse_name(text: &str) -> Result<String, String> {
-    if HostIdentity::is_name(text) {
-        Ok(text.to_owned())
-    } else {
-        Err("must be letters, digits, `.`, `-` and `_`, beginning with a letter or digit".to_owned())
-    }
 }
 
 /// Reads `NAME=VALUE` or `APP:NAME=VALUE`.
@@ -197,7 +188,7 @@ pub(super) fn unlisted(
     applications: &[&AppSpec],
 ) -> Vec<Finding> {
     let folders: BTreeSet<String> =
-        hosts.iter().map(|host| folder.replace(PLACEHOLDER, &host.name)).collect();
+        hosts.iter().map(|host| folder.replace(HOST_PLACEHOLDER, &host.name)).collect();
     let warning = |folder: &String| {
         let mut listed = BTreeSet::new();
         let others =
@@ -234,7 +225,7 @@ fn settings_place(folder: &str) -> Location {
 
 /// The names of all hosts that a commit knows.
 fn hosts_of(files: &dyn Files, folder: &str) -> Vec<String> {
-    let Some((parent, _)) = folder.split_once(PLACEHOLDER) else {
+    let Some((parent, _)) = folder.split_once(HOST_PLACEHOLDER) else {
         // A file with mistakes names nobody; the mistakes are reported when its applications are searched.
         let repository = repository("", folder, &HostIdentity::default());
         let at_commit = repository.and_then(|repository| repository.at_commit(files).ok());
@@ -254,7 +245,7 @@ pub(super) fn discover_for_host(
     (name, host): (&str, &HostIdentity),
     listed: &[String],
 ) -> OfHost {
-    let folder = folder.replace(PLACEHOLDER, &host.name);
+    let folder = folder.replace(HOST_PLACEHOLDER, &host.name);
     let of_host = |discovery, settings| OfHost { host: host.name.clone(), discovery, settings };
     if !listed.is_empty() {
         let configured = Configured { path: folder.clone(), files: listed.to_vec(), ..Configured::default() };
@@ -280,7 +271,7 @@ pub(super) fn discover_unlisted(
     let of_no_host = |discovery, settings| OfHost { host: String::new(), discovery, settings };
     let at_commit = |host: &HostIdentity| Some(repository(name, folder, host)?.at_commit(files));
     let mut settings = match at_commit(&HostIdentity::default()) {
-        Some(Ok(at_commit)) if !folder.contains(PLACEHOLDER) => at_commit.repository,
+        Some(Ok(at_commit)) if !folder.contains(HOST_PLACEHOLDER) => at_commit.repository,
         Some(Err(findings)) => return of_no_host(Discovery { findings, ..Discovery::default() }, None),
         Some(Ok(_)) | None => return of_no_host(Discovery::default(), None),
     };
@@ -290,7 +281,7 @@ pub(super) fn discover_unlisted(
     let listed: BTreeSet<_> = listed.map(|application| key(&application)).collect();
     // A folder of the host's name is not known without the host.
     let is_unlisted = |application: &ApplicationSettings| {
-        !listed.contains(&key(application)) && !application.path.contains(PLACEHOLDER)
+        !listed.contains(&key(application)) && !application.path.contains(HOST_PLACEHOLDER)
     };
     settings.elsewhere.retain(is_unlisted);
     let mut discovery = discover_elsewhere(&settings, files);

@@ -30,9 +30,6 @@ use crate::random::random_key;
 /// The largest file, output or variable, in bytes.
 const LARGEST: u64 = 1 << 20;
 
-/// Stands for the name of the host in a path.
-const HOST: &str = "${host}";
-
 /// The part of the standard error of a program that an error repeats, masked, in bytes.
 const LONGEST_ERROR: usize = 200;
 
@@ -98,7 +95,9 @@ impl ReadValues {
         for source in own.map_or(&settings.values_from, |own| &own.values_from) {
             let Some(read) = self.0.get(source) else { continue };
             let concerns = match &source.path {
-                Some(path) => give_file(read, source, path.replace(HOST, &settings.host.name), spec),
+                Some(path) => {
+                    give_file(read, source, path.replace(config::HOST_PLACEHOLDER, &settings.host.name), spec)
+                }
                 None => give_variables(read, spec),
             };
             let Some(error) = read.error.as_ref().filter(|_| concerns) else { continue };

@@ -23,7 +23,7 @@ use crate::{
     registry::RegistryEntry,
     settings::{ApplicationSettings, Auth, CommitStatus, Reference, Registry, Repository, Settings, Webhook},
     status::StatusEntry,
-    url::{self, PLACEHOLDER, Transport},
+    url::{self, HOST_PLACEHOLDER, Transport},
     values_from::ValueSource,
     webhook::WebhookEntry,
 };
@@ -62,7 +62,7 @@ impl Settings {
         let mut check = Check { file, findings: Vec::new() };
         for (index, repository) in self.repositories.iter().enumerate() {
             let folders = repository.applications.iter().map(|application| &application.path);
-            if folders.chain([&repository.path]).any(|folder| folder.contains(PLACEHOLDER)) {
+            if folders.chain([&repository.path]).any(|folder| folder.contains(HOST_PLACEHOLDER)) {
                 let message = "needs the name of the host, and the hostname of this machine cannot be read: set `host.name`";
                 check.error(format!("repositories[{index}].path"), message);
             }

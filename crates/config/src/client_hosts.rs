@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use driftless_model::Finding;
+use driftless_model::{Finding, HostIdentity};
 use driftless_yaml::{Limits, Report, parse};
 
 use crate::{
-    host::name,
     keys,
     value::{Fields as _, Value, each},
 };
@@ -44,7 +43,7 @@ fn client_host(value: Value<'_>) -> Option<ClientHost> {
     object.require("name");
     object.require("server");
     Some(ClientHost {
-        name: object.parsed("name", name)?,
+        name: object.parsed("name", HostIdentity::parse_name)?,
         server: object.owned("server")?,
         token_file: object.owned("tokenFile").map(PathBuf::from),
         ca_file: object.owned("caFile").map(PathBuf::from),

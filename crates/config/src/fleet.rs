@@ -3,12 +3,12 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use driftless_model::HostRequestKind;
+use driftless_model::{HostIdentity, HostRequestKind};
 use driftless_yaml::Kind;
 
 use crate::{
     fleet_place::{FleetPlace, PlaceKind, secret},
-    host, keys,
+    keys,
     value::{Fields as _, Value},
 };
 
@@ -103,7 +103,7 @@ pub(super) fn fleet(value: Value<'_>) -> Option<Fleet> {
     }
     let mut expected = Vec::new();
     for item in object.items("expected") {
-        match item.string().map(host::name) {
+        match item.string().map(HostIdentity::parse_name) {
             Some(Ok(name)) if expected.contains(&name) => item.error("this host is in the list already"),
             Some(Ok(name)) => expected.push(name),
             Some(Err(message)) => item.error(message),

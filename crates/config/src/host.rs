@@ -10,7 +10,7 @@ use crate::{
 /// Reads `host`. The name is empty if it is missing.
 pub(super) fn host(value: Value<'_>) -> Option<HostIdentity> {
     let object = value.object(&keys::HOST)?;
-    let name = object.parsed("name", name).unwrap_or_default();
+    let name = object.parsed("name", HostIdentity::parse_name).unwrap_or_default();
     Some(HostIdentity { name, labels: object.get("labels").map(|map| variables(&map)).unwrap_or_default() })
 }
 
@@ -25,13 +25,4 @@ pub(super) fn selector(value: Value<'_>) -> Option<HostSelector> {
         object.value.error_help("selects nothing", "name hosts in `names`, or their labels in `labels`");
     }
     Some(selector)
-}
-
-/// The name of a host.
-pub(super) fn name(text: &str) -> Result<String, String> {
-    if HostIdentity::is_name(text) {
-        Ok(text.to_owned())
-    } else {
-        Err("must be letters, digits, `.`, `-` and `_`, beginning with a letter or digit".to_owned())
-    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use driftless_model::HostIdentity;
 
-use crate::{settings::Settings, url::PLACEHOLDER};
+use crate::{settings::Settings, url::HOST_PLACEHOLDER};
 
 impl Settings {
     /// Gives the host the name and the labels that the file does not have, and puts its name into the paths of
@@ -27,9 +27,9 @@ impl Settings {
             if self.host.name.is_empty() {
                 continue;
             }
-            repository.path = repository.path.replace(PLACEHOLDER, &self.host.name);
+            repository.path = repository.path.replace(HOST_PLACEHOLDER, &self.host.name);
             for application in &mut repository.applications {
-                application.path = application.path.replace(PLACEHOLDER, &self.host.name);
+                application.path = application.path.replace(HOST_PLACEHOLDER, &self.host.name);
             }
         }
     }

@@ -15,13 +15,13 @@ use driftless_yaml::{Keys, Limits, Report, parse};
 
 use crate::{
     allow::Allow,
-    host::{name, selector},
+    host::selector,
     identify::with_labels,
     keys::{self, GitKeys},
     origins::Origins,
     policy::{PolicyEntry, inherit, policy},
     settings::{ApplicationSettings, Repository},
-    url::{self, PLACEHOLDER},
+    url::{self, HOST_PLACEHOLDER},
     value::{Fields as _, Object, Value, each, variables},
 };
 
@@ -316,7 +316,7 @@ impl ApplicationInGit {
     fn folder(&self, repository: &Repository) -> String {
         let host = &repository.host.name;
         // Without a name it would be the folder of all hosts.
-        let own = if host.is_empty() { self.path.clone() } else { self.path.replace(PLACEHOLDER, host) };
+        let own = if host.is_empty() { self.path.clone() } else { self.path.replace(HOST_PLACEHOLDER, host) };
         join(&repository.path, &own)
     }
 
@@ -421,7 +421,7 @@ fn host(value: Value<'_>) -> Option<HostIdentity> {
     let object = value.object(&keys::GIT_HOST)?;
     object.require("name");
     let labels = object.get("labels").map(|map| variables(&map)).unwrap_or_default();
-    Some(HostIdentity { name: object.parsed("name", name)?, labels })
+    Some(HostIdentity { name: object.parsed("name", HostIdentity::parse_name)?, labels })
 }
 
 fn application(value: Value<'_>, allow: &Allow) -> Option<ApplicationInGit> {

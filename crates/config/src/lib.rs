@@ -80,4 +80,5 @@ pub use settings::{
     Repository, STATE_DIR, Settings, StatusProvider, Verify, VerifyMode, Webhook, Webhooks, local_url,
 };
 pub use trusted_proxy::{Audit, TrustedProxy};
+pub use url::HOST_PLACEHOLDER;
 pub use values_from::{ValueOrigin, ValueSource};

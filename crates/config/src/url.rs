@@ -3,7 +3,7 @@
 use driftless_model::RepoUrl;
 
 /// Stands for the name of the host in paths.
-pub(super) const PLACEHOLDER: &str = "${host}";
+pub const HOST_PLACEHOLDER: &str = "${host}";
 
 /// The transport of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(super) fn folder(path: &str) -> Result<String, String> {
         return Err("the path must not contain `..`".to_owned());
     }
     let plain = parts.join("/");
-    if plain.replace(PLACEHOLDER, "").contains("${") {
+    if plain.replace(HOST_PLACEHOLDER, "").contains("${") {
         return Err("the only variable of a path is `${host}`".to_owned());
     }
     Ok(plain)

@@ -43,6 +43,19 @@ impl HostIdentity {
             && text.len() <= 253
             && text.chars().all(|letter| letter.is_ascii_alphanumeric() || "._-".contains(letter))
     }
+
+    /// Reads the name of a host.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that follows the text, if it is no name.
+    pub fn parse_name(text: &str) -> Result<String, String> {
+        if Self::is_name(text) {
+            Ok(text.to_owned())
+        } else {
+            Err("must be letters, digits, `.`, `-` and `_`, beginning with a letter or digit".to_owned())
+        }
+    }
 }
 
 impl HostSelector {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, error::Error as StdError, io, path::Path, time::Duration};
 
-use driftless_model::{causes, error_chain};
+use driftless_model::{Mask, causes, error_chain};
 
 use crate::{error::Error, removed_socket::is_removed, tls::TlsError};
 
@@ -138,7 +138,7 @@ impl CallError {
                     values.flat_map(|value| [value.clone(), quoted(value)]).collect();
                 // One value may be a part of another.
                 forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
-                let message = forms.iter().fold(message, |message, form| message.replace(form, "••••"));
+                let message = forms.iter().fold(message, |message, form| message.replace(form, Mask::HIDDEN));
                 Self::Status { code, message }
             }
             Self::Unreachable(_) | Self::TimedOut(_) => self,

@@ -96,7 +96,7 @@ fn hide_below(value: &mut Value, mask: &Mask) {
                     ("value", Value::String(text)) => {
                         *text = mask.value(name.as_deref().unwrap_or_default(), text);
                     }
-                    ("command" | "args", Value::Array(items)) => hide_arguments(items, mask),
+                    ("command" | "args", Value::Array(items)) => mask.json_arguments(items),
                     ("labels" | "annotations" | "matchLabels", Value::Object(entries)) => {
                         for (name, value) in entries {
                             if let Value::String(text) = value {
@@ -109,14 +109,5 @@ fn hide_below(value: &mut Value, mask: &Mask) {
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
-
-fn hide_arguments(items: &mut [Value], mask: &Mask) {
-    let texts: Vec<String> = items.iter().map(|item| item.as_str().unwrap_or_default().to_owned()).collect();
-    for (item, hidden) in items.iter_mut().zip(mask.arguments(&texts)) {
-        if let Value::String(text) = item {
-            *text = hidden;
-        }
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::text::is_variable;
+
 /// Why a step is in the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -68,8 +70,7 @@ impl fmt::Display for Cause {
             Self::Over => f.write_str("its pod is over"),
             Self::Unhealthy { reason } => write!(f, "unhealthy: {reason}"),
             Self::CrashLoop { attempt } => write!(f, "crash loop, attempt {attempt}"),
-            // A value of the environment may be a secret, even if its name does not suggest it.
-            Self::Drift { field, .. } if field.starts_with("env.") => write!(f, "drift: {field} was changed"),
+            Self::Drift { field, .. } if is_variable(field) => write!(f, "drift: {field} was changed"),
             Self::Drift { field, found, want } => write!(f, "drift: {field} is {found}, not {want}"),
             Self::Restarted => f.write_str("restart requested"),
             Self::Deleted => f.write_str("deletion requested"),

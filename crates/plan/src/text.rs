@@ -70,6 +70,11 @@ pub fn output(lines: &str, mask: &Mask) -> String {
     if cut == 0 { text } else { format!("…{}", text.chars().skip(cut).collect::<String>()) }
 }
 
+/// Whether a field is a variable of a container. Its value may be a secret, even if its name does not suggest it.
+pub(crate) fn is_variable(field: &str) -> bool {
+    field.starts_with("env.")
+}
+
 /// The code of a run that did not end by itself: the agent stops it, because a probe has failed for good.
 pub(crate) const DEAD: i64 = -1;
 
@@ -98,4 +103,22 @@ pub(crate) fn crash_reason(error: &str, output: Option<&String>) -> String {
 pub(crate) fn cpus(nano: u64) -> String {
     let (whole, rest) = (nano / 1_000_000_000, nano % 1_000_000_000);
     if rest == 0 { whole.to_string() } else { format!("{whole}.{rest:09}").trim_end_matches('0').to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use driftless_model::Container;
+
+    use super::*;
+    use crate::fields::diff::differences;
+
+    #[test]
+    fn a_changed_variable_is_a_field_of_a_variable() {
+        let with = |value: &str| Container {
+            env: [("TOKEN".to_owned(), Some(value.to_owned()))].into(),
+            ..Container::default()
+        };
+        let found = differences(&with("a"), &Container::default(), &with("b"), &Mask::without_codes());
+        assert!(found.len() == 1 && is_variable(&found[0].field), "{found:?}");
+    }
 }

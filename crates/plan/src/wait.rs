@@ -12,7 +12,7 @@ use driftless_model::{
 };
 
 use crate::facts::canary::CurrentStep;
-use crate::text::{cpus, ended, one_line};
+use crate::text::{cpus, ended, is_variable, one_line};
 
 /// Something that is not done in this round.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -327,8 +327,7 @@ impl Wait {
     }
 
     pub fn heal_ineffective(object: WaitObject, field: &str, difference: &str) -> Self {
-        // A value of the environment may be a secret.
-        let shown = if field.starts_with("env.") { "" } else { difference };
+        let shown = if is_variable(field) { "" } else { difference };
         let sentence = format!("stays different after {field} was corrected{}", colon(shown));
         Self::new(object, WaitReason::HealIneffective, sentence)
     }

@@ -16,7 +16,7 @@ pub struct Context<'a> {
 }
 
 /// Begin of a hidden value.
-const HIDDEN: &str = "••••";
+const HIDDEN: &str = Mask::HIDDEN;
 
 /// An application without differences yet.
 pub fn application(name: &AppName, path: &str) -> App {

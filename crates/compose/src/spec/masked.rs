@@ -39,7 +39,7 @@ fn hide_below(value: &mut Value, mask: &Mask) {
         Value::Object(entries) => {
             for (key, value) in entries {
                 match value {
-                    Value::Array(items) if ARGUMENTS.contains(&key.as_str()) => arguments(items, mask),
+                    Value::Array(items) if ARGUMENTS.contains(&key.as_str()) => mask.json_arguments(items),
                     Value::Object(entries)
                         if TEXT_BY_NAME.contains(&key.as_str()) || key.starts_with("x-") =>
                     {
@@ -64,14 +64,5 @@ fn free_text(name: &str, value: &mut Value, mask: &Mask) {
         Value::Array(items) => items.iter_mut().for_each(|item| free_text(name, item, mask)),
         Value::Object(entries) => entries.iter_mut().for_each(|(name, value)| free_text(name, value, mask)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
-
-fn arguments(items: &mut [Value], mask: &Mask) {
-    let texts: Vec<String> = items.iter().map(|item| item.as_str().unwrap_or_default().to_owned()).collect();
-    for (item, hidden) in items.iter_mut().zip(mask.arguments(&texts)) {
-        if let Value::String(text) = item {
-            *text = hidden;
-        }
     }
 }

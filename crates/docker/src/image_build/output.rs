@@ -205,7 +205,8 @@ impl Output {
     }
 
     fn hide(&self, text: &str) -> String {
-        let text = self.hidden.iter().fold(text.to_owned(), |text, it| text.replace(it.as_str(), "••••"));
+        let text =
+            self.hidden.iter().fold(text.to_owned(), |text, it| text.replace(it.as_str(), Mask::HIDDEN));
         self.mask.output(&text)
     }
 }

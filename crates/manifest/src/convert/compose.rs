@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{
     compose_values::{depends_on, escaped, expose, host_settings, limits_of, ports, tmpfs, volumes_from},
     extension,
-    output::{Converted, HIDDEN, Lost, NOT_WRITTEN, SecretValues, flag, object, seconds},
+    output::{Converted, Lost, NOT_WRITTEN, PLACEHOLDER_OF_SECRET, SecretValues, flag, object, seconds},
     pods,
 };
 use driftless_model::{
@@ -192,7 +192,10 @@ impl ComposeWriter<'_> {
             if is_hidden {
                 self.lost.field(at, "env", NOT_WRITTEN);
             }
-            all.insert(name.clone(), json!(if is_hidden { HIDDEN.to_owned() } else { escaped(value) }));
+            all.insert(
+                name.clone(),
+                json!(if is_hidden { PLACEHOLDER_OF_SECRET.to_owned() } else { escaped(value) }),
+            );
         }
         Value::Object(all)
     }

@@ -8,7 +8,7 @@ use driftless_model::{
     Workload,
 };
 
-use super::output::{HIDDEN, Lost, NOT_WRITTEN};
+use super::output::{Lost, NOT_WRITTEN, PLACEHOLDER_OF_SECRET};
 
 /// A stack and the contents that it mounts without the values of its secrets, and a finding for each field that had one.
 pub(super) fn without_secrets(stack: &Stack, contents: &Contents) -> (Stack, Contents, Vec<Finding>) {
@@ -59,10 +59,11 @@ impl<'a> Values<'a> {
     /// The text with the placeholder for each value. `None`: it has none.
     fn hide(&self, text: &str) -> Option<String> {
         if self.whole.contains(text) {
-            return Some(HIDDEN.to_owned());
+            return Some(PLACEHOLDER_OF_SECRET.to_owned());
         }
         let found: Vec<&&str> = self.anywhere.iter().filter(|value| text.contains(**value)).collect();
-        let hidden = || found.iter().fold(text.to_owned(), |text, value| text.replace(**value, HIDDEN));
+        let hidden =
+            || found.iter().fold(text.to_owned(), |text, value| text.replace(**value, PLACEHOLDER_OF_SECRET));
         (!found.is_empty()).then(hidden)
     }
 

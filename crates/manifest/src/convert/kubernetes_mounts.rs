@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     kubernetes_writer::KubernetesWriter,
-    output::{HIDDEN, SecretValues, flag, object},
+    output::{PLACEHOLDER_OF_SECRET, SecretValues, flag, object},
 };
 use driftless_model::{Access, Content, ContentId, ContentTree, Mount, MountSource, PullPolicy, Subject};
 
@@ -263,7 +263,7 @@ fn data(entries: &[(String, &[u8])], kind: &str, is_hidden: bool) -> Vec<(&'stat
     let (mut text, mut binary) = (Map::new(), Map::new());
     for (key, bytes) in entries {
         match std::str::from_utf8(bytes) {
-            _ if is_hidden => text.insert(key.clone(), json!(HIDDEN)),
+            _ if is_hidden => text.insert(key.clone(), json!(PLACEHOLDER_OF_SECRET)),
             Ok(it) => text.insert(key.clone(), json!(it)),
             Err(_) => binary.insert(key.clone(), json!(STANDARD.encode(bytes))),
         };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::output::{HIDDEN, Lost, NOT_WRITTEN, SecretValues, object};
+use super::output::{Lost, NOT_WRITTEN, PLACEHOLDER_OF_SECRET, SecretValues, object};
 use driftless_model::{Contents, Subject, WorkloadName};
 
 /// The objects of one stack that are already written.
@@ -38,7 +38,7 @@ impl<'a> KubernetesWriter<'a> {
             return value.to_owned();
         }
         self.lost.field(at, field, NOT_WRITTEN);
-        HIDDEN.to_owned()
+        PLACEHOLDER_OF_SECRET.to_owned()
     }
 
     /// Adds an object that a pod refers to.

@@ -22,7 +22,7 @@ pub struct Converted {
 }
 
 /// The placeholder for the value of a secret.
-pub(super) const HIDDEN: &str = "CHANGE-ME";
+pub(super) const PLACEHOLDER_OF_SECRET: &str = "CHANGE-ME";
 
 /// Why a value is not converted that the placeholder stands for.
 pub(super) const NOT_WRITTEN: &str = "the value of a secret is not written; `--show-secrets` does";

@@ -15,6 +15,7 @@ use std::{
     ops::Range,
 };
 
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use self::{
@@ -249,6 +250,17 @@ impl Mask {
             if is_hidden { self.hide(text) } else { self.cover(text, spans, TextKind::Configuration) }
         });
         shown.collect()
+    }
+
+    /// The arguments of a program, as a document has them. Those that are no text stay.
+    pub fn json_arguments(&self, items: &mut [Value]) {
+        let texts: Vec<String> =
+            items.iter().map(|item| item.as_str().unwrap_or_default().to_owned()).collect();
+        for (item, hidden) in items.iter_mut().zip(self.arguments(&texts)) {
+            if let Value::String(text) = item {
+                *text = hidden;
+            }
+        }
     }
 
     /// A command as it was typed, on one line, cut where it becomes long.

@@ -13,6 +13,7 @@ use crate::{
     steps::Step,
     swarm::changed_fields,
     target::Target,
+    text::is_variable,
 };
 
 /// The largest number of fields that a step names.
@@ -93,7 +94,8 @@ fn one(difference: &FieldDifference) -> String {
     // The path of a field of a Swarm's service says twice that it is one of the container.
     let container = field.strip_prefix("TaskTemplate.ContainerSpec.");
     let field = container.or(field.strip_prefix("TaskTemplate.")).unwrap_or(field);
-    let is_hidden = ["env.", "labels.", "Env.", "Labels."].iter().any(|it| field.starts_with(it));
+    let is_hidden =
+        is_variable(field) || ["labels.", "Env.", "Labels."].iter().any(|it| field.starts_with(it));
     let (want, found) = (&short_digest(want), &short_digest(found));
     let is_long = want.len().max(found.len()) > LONGEST || want.contains('\n') || found.contains('\n');
     if is_hidden || is_long { field.to_owned() } else { format!("{field} {found} -> {want}") }

@@ -20,6 +20,7 @@ use crate::{
     },
     names::container_name,
     target::Target,
+    text::is_variable,
 };
 
 /// One thing that Docker Compose made and the stack has a place for.
@@ -301,8 +302,7 @@ impl fmt::Display for Claim {
         write!(f, "{kind} {}: {fate}", self.name)?;
         for difference in &self.differences {
             let field = &difference.field;
-            // A value of the environment may be a secret, even if its name does not suggest it.
-            if field.starts_with("env.") || field.starts_with("labels.") {
+            if is_variable(field) || field.starts_with("labels.") {
                 write!(f, "\n  {field} differs")?;
             } else {
                 write!(f, "\n  {}", difference.sentence())?;

@@ -11,6 +11,7 @@ use crate::{
     facts::heals,
     status::counts::Counts,
     steps::Plan,
+    text::is_variable,
     wait::{Wait, WaitReason},
 };
 
@@ -53,8 +54,8 @@ pub(crate) fn of_application(
         .map(|(field, heal)| (field, heal, heal.recent.iter().filter(is_recent).count()))
         .filter(|(_, _, count)| *count >= heals::REPEATED)
         .map(|(field, heal, count)| {
-            // A value of the environment may be a secret.
-            let what = if field.contains(" env.") { "changed" } else { &heal.difference };
+            // The field follows the object.
+            let what = if field.split(' ').any(is_variable) { "changed" } else { &heal.difference };
             let minutes = heals::WINDOW.as_secs() / 60;
             format!("{field} was set right {count} times in {minutes} minutes ({what})")
         })

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::{error::Error, parameters::Parameters, shared::Shared};
 use driftless_model::{
-    Application, ConditionStatus, Facts, Kind, ObjectRef, ResourceStatus, Selector, StatusCondition,
+    Application, ConditionStatus, Facts, Kind, Mask, ObjectRef, ResourceStatus, Selector, StatusCondition,
     Strategy, Timestamp, Update, WorkloadName, WorkloadStatus, label,
 };
 
@@ -389,7 +389,7 @@ fn resource(application: &Application, it: &ResourceStatus) -> Object {
 
 /// A key without its value.
 fn hidden(key: &str) -> (String, Value) {
-    (key.to_owned(), "••••".into())
+    (key.to_owned(), Mask::HIDDEN.into())
 }
 
 fn service_port(it: &driftless_model::ServicePort) -> Value {

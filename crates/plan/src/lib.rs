@@ -141,6 +141,6 @@ pub use swarm::{
 };
 pub use sync_window::{ClosedWindow, closed_window};
 pub use target::Target;
-pub use text::{differs_in_numbers_only, output as masked_output};
+pub use text::{differs_in_numbers_only, one_line, output as masked_output};
 pub use wait::{Adoption, Wait, WaitObject, WaitReason, WaitSeverity};
 pub use world::{Refusal, World};

@@ -50,7 +50,7 @@ pub(crate) fn restart(policy: RestartPolicy) -> String {
 }
 
 /// Errors of engines and programs may have many lines; a sentence has one.
-pub(crate) fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

@@ -4,6 +4,8 @@
 
 use std::fmt::Write as _;
 
+use driftless_plan::one_line;
+
 use crate::{
     report::{App, Item, Kind, Report, Type, located},
     text,
@@ -13,10 +15,10 @@ use crate::{
 pub fn annotations(report: &Report) -> String {
     let (mut errors, mut warnings, mut notices) = (Vec::new(), Vec::new(), Vec::new());
     for error in &report.errors {
-        errors.push(("", 0, "driftless".to_owned(), text::one_line(error)));
+        errors.push(("", 0, "driftless".to_owned(), one_line(error)));
     }
     for error in &report.known_errors {
-        notices.push(("", 0, text::whose(error).to_owned(), text::one_line(error)));
+        notices.push(("", 0, text::whose(error).to_owned(), one_line(error)));
     }
     for app in &report.apps {
         for error in app.error.iter().flat_map(|error| error.lines()) {
@@ -99,5 +101,5 @@ fn property(text: &str) -> String {
 
 /// One line that GitHub does not read as a command.
 fn one(text: &str) -> String {
-    text::one_line(text).replace("::", ": :")
+    one_line(text).replace("::", ": :")
 }

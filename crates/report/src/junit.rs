@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
+use driftless_plan::one_line;
+
 use crate::{
     report::{App, Item, Kind, Report, Type},
     text,
@@ -106,13 +108,13 @@ fn case(class: &str, name: &str, inside: &str) -> String {
 }
 
 fn failed(element: &str, kind: &str, message: &str, text: &str) -> String {
-    let (message, text) = (escaped(&text::one_line(message)), escaped(text));
+    let (message, text) = (escaped(&one_line(message)), escaped(text));
     format!("      <{element} type=\"{kind}\" message=\"{message}\">{text}</{element}>\n")
 }
 
 /// An error that the base has too.
 fn known(error: &str) -> String {
-    let message = format!("{}: {}", text::whose(error), text::one_line(error));
+    let message = format!("{}: {}", text::whose(error), one_line(error));
     format!("      <skipped message=\"{}\"/>\n", escaped(&message))
 }
 

@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+use driftless_plan::one_line;
+
 use crate::{
     report::{App, Kind, Report, Type},
     text,
@@ -98,7 +100,7 @@ fn head(report: &Report) -> String {
         }
         _ => {}
     }
-    let written = |whose: &str, error: &str| format!("{whose}: {}\n\n", escaped(&text::one_line(error)));
+    let written = |whose: &str, error: &str| format!("{whose}: {}\n\n", escaped(&one_line(error)));
     let errors = report.errors.iter().map(|error| written("**Error**", error));
     let known = report.known_errors.iter().map(|error| written(text::whose(error), error));
     let mut left_out = 0;
@@ -139,12 +141,12 @@ fn table(report: &Report) -> String {
         Kind::Drift => ("missing", "extra"),
         Kind::Preview => ("added", "removed"),
     };
-    let (loud, quiet): (Vec<&App>, Vec<&App>) = report.apps.iter().partition(|it| is_loud(it));
+    let (listed, quiet): (Vec<&App>, Vec<&App>) = report.apps.iter().partition(|it| it.is_listed());
     let mut out = String::new();
-    if !loud.is_empty() {
+    if !listed.is_empty() {
         let _ = writeln!(out, "| application | {missing} | {extra} | modified | |\n|---|--:|--:|--:|---|");
     }
-    for app in loud {
+    for app in listed {
         let count = |types: &[Type]| match app.counted().filter(|it| types.contains(&it.change)).count() {
             0 => String::new(),
             count => count.to_string(),
@@ -165,12 +167,6 @@ fn table(report: &Report) -> String {
         let _ = writeln!(out, "\n{word} in {}: {}", quiet.len(), names.join(", "));
     }
     out
-}
-
-fn is_loud(app: &App) -> bool {
-    let is_said =
-        app.error.is_some() || app.known_error.is_some() || app.note.is_some() || !app.items.is_empty();
-    app.has_drift || is_said || app.suspended || app.pinned.is_some()
 }
 
 fn remark(app: &App) -> String {
@@ -205,7 +201,7 @@ fn names(report: &Report, room: usize) -> String {
     let mut rest = 0;
     // Applications with differences or errors come first.
     let mut apps: Vec<&App> = report.apps.iter().collect();
-    apps.sort_by_key(|it| !is_loud(it));
+    apps.sort_by_key(|it| !it.is_listed());
     for app in apps {
         let count = app.counted().count();
         let error = if app.error.is_some() { " **error**" } else { "" };
@@ -242,11 +238,11 @@ fn body(app: &App, kind: Kind) -> String {
         out.push_str(&fenced("", error));
     }
     if let Some(note) = &app.note {
-        let _ = writeln!(out, "{}\n", escaped(&text::one_line(note)));
+        let _ = writeln!(out, "{}\n", escaped(&one_line(note)));
     }
     // The diff shows the fields; the list has what a diff does not show.
     for item in app.items.iter().filter(|item| item.ignored.is_some() || item.has_no_diff()) {
-        let said = escaped(&text::one_line(&item.sentence()));
+        let said = escaped(&one_line(&item.sentence()));
         let rule = item.ignored.as_ref().map(|rule| format!(" (ignored by {})", code(rule)));
         let _ = writeln!(out, "- {} {}: {said}{}", item.kind, code(&item.name), rule.unwrap_or_default());
     }
@@ -271,7 +267,7 @@ fn fenced(language: &str, text: &str) -> String {
 
 /// Inline code, also valid inside a table.
 fn code(text: &str) -> String {
-    let text = text::one_line(text).replace('|', "\\|");
+    let text = one_line(text).replace('|', "\\|");
     let ticks = "`".repeat(longest_run(&text) + 1);
     if ticks.len() == 1 { format!("`{text}`") } else { format!("{ticks} {text} {ticks}") }
 }

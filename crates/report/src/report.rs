@@ -287,6 +287,15 @@ impl Report {
 }
 
 impl App {
+    /// Whether it is shown with its details: it drifts, is pinned, suspended, or has an error or remark.
+    pub(crate) fn is_listed(&self) -> bool {
+        let is_said = self.error.is_some()
+            || self.known_error.is_some()
+            || self.note.is_some()
+            || !self.items.is_empty();
+        self.has_drift || is_said || self.suspended || self.pinned.is_some()
+    }
+
     /// The differences that no rule ignores.
     pub fn counted(&self) -> impl Iterator<Item = &Item> {
         self.items.iter().filter(|it| it.ignored.is_none())

@@ -1,11 +1,9 @@
 //! SARIF 2.1.0 for code scanning: a rule per type of difference, a result per difference.
 
+use driftless_plan::one_line;
 use serde_json::{Value, json};
 
-use crate::{
-    report::{App, Item, Kind, Report, Type, located},
-    text,
-};
+use crate::report::{App, Item, Kind, Report, Type, located};
 
 /// Fingerprints do not depend on lines, so an alert stays the same alert when lines move.
 pub fn sarif(report: &Report) -> String {
@@ -112,7 +110,7 @@ fn broken(app: &App, error: &str) -> Value {
     json!({
         "ruleId": "error",
         "level": "error",
-        "message": { "text": format!("{}: {}", app.name, text::one_line(message)) },
+        "message": { "text": format!("{}: {}", app.name, one_line(message)) },
         "locations": [location(app, file, line)],
         "partialFingerprints": { "driftKey/v1": key },
     })

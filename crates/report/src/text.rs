@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use driftless_plan::one_line;
+
 use crate::report::{Action, App, Item, Kind, Report, Type};
 
 /// Applications with drift or errors in full, all others in one line.
@@ -13,11 +15,11 @@ pub fn text(report: &Report) -> String {
     for error in &report.known_errors {
         line(&mut out, format_args!("{}: {error}", whose(error)));
     }
-    for app in report.apps.iter().filter(|it| is_listed(it)) {
+    for app in report.apps.iter().filter(|it| it.is_listed()) {
         application(&mut out, app, report.kind);
     }
     let quiet: Vec<&str> =
-        report.apps.iter().filter(|it| !is_listed(it)).map(|it| it.name.as_str()).collect();
+        report.apps.iter().filter(|it| !it.is_listed()).map(|it| it.name.as_str()).collect();
     if !quiet.is_empty() {
         line(&mut out, format_args!("{}: {}", nothing(report.kind), quiet.join(", ")));
     }
@@ -112,13 +114,6 @@ pub fn headline(report: &Report) -> String {
 /// Whether it is unknown if an application has changed.
 fn has_unknown(report: &Report) -> bool {
     report.has_errors() || report.has_known_errors()
-}
-
-/// Whether the application is listed: it drifts, is pinned, suspended, or has an error.
-fn is_listed(app: &App) -> bool {
-    let is_said =
-        app.error.is_some() || app.known_error.is_some() || app.note.is_some() || !app.items.is_empty();
-    app.has_drift || is_said || app.suspended || app.pinned.is_some()
 }
 
 fn nothing(kind: Kind) -> &'static str {
@@ -222,10 +217,6 @@ fn aside(item: &Item) -> String {
     all.extend(item.action.filter(|it| *it != Action::Sync).map(|it| it.phrase().to_owned()));
     all.extend(item.first_seen.map(|it| format!("since {it}")));
     if all.is_empty() { String::new() } else { format!("  [{}]", all.join(", ")) }
-}
-
-pub(super) fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Whether an error of the base is one of the head as well. It says so itself.

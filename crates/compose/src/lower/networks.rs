@@ -7,11 +7,8 @@ use driftless_model::{Attachment, Network, NetworkMode, Peer};
 use crate::{
     lower::context::Lowering,
     read::types::{Joined, Service},
-    spec::value::Placed,
+    spec::{normalise::DEFAULT_NETWORK, value::Placed},
 };
-
-/// The network of services that name none.
-pub(super) const DEFAULT_NETWORK: &str = "default";
 
 impl Lowering<'_> {
     pub(crate) fn network_mode(&mut self, key: &str, service: &Service) -> NetworkMode {

@@ -6,12 +6,12 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use driftless_model::{Attachment, Condition, Container, Finding, Mask, NetworkMode, PullPolicy};
 
 use crate::{
-    lower::{context::Lowering, environment::label_file, networks::DEFAULT_NETWORK},
+    lower::{context::Lowering, environment::label_file},
     read::{
         fields::REFRESH,
         types::{DependsOn, HookKind, Joined, Link, Service},
     },
-    spec::{paths, value::Placed},
+    spec::{normalise::DEFAULT_NETWORK, paths, value::Placed},
 };
 
 impl Lowering<'_> {

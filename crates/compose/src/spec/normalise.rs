@@ -10,7 +10,8 @@ use driftless_yaml::{Entry, Kind, Node, Place};
 /// Finds the value of a variable that is named at a place.
 pub(crate) type Values<'a> = &'a mut dyn FnMut(&str, &Place) -> Option<String>;
 
-const DEFAULT_NETWORK: &str = "default";
+/// The network of services that name none.
+pub(crate) const DEFAULT_NETWORK: &str = "default";
 
 /// Writes all implied values into a whole project.
 pub(crate) fn normalise(root: &mut Node, project: &str, variables: Values<'_>) {

@@ -490,7 +490,7 @@ impl Publisher {
 
 /// Writes an event when a removal begins to wait for a confirmation.
 fn report_held_prune(context: &AppContext, before: &[WaitStatus], now: &[WaitStatus]) {
-    let held = now.iter().find(|wait| wait.reason == WaitReason::PruneHeld.as_str());
+    let held = now.iter().find(|wait| wait.is(WaitReason::PruneHeld));
     let is_known = |held: &&WaitStatus| before.iter().any(|known| known.message == held.message);
     let Some(held) = held.filter(|held| !is_known(held)) else { return };
     tracing::warn!(reason = held.message, "the removal of workloads waits for a confirmation");

@@ -114,6 +114,7 @@ mod time;
 mod unknown_end;
 mod unreported;
 mod version_range;
+mod wait_reason;
 mod webhook;
 mod wildcard;
 mod workload;
@@ -240,6 +241,7 @@ pub use time::Timestamp;
 pub use unknown_end::UnknownEnd;
 pub use unreported::UnreportedSettings;
 pub use version_range::VersionRange;
+pub use wait_reason::{WaitReason, WaitSeverity};
 pub use webhook::{
     Delivery, DeliveryOutcome, DeliveryResult, Missed, WebhookProvider, WebhookSecret, WebhookStatus,
 };

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Actor, AppName, CanaryStatus, CommitId, CommitInfo, ConditionType, Finding, Format, HookPhase,
     ImageDigests, ImageUpdateStatus, Member, ObjectRef, Outcome, Policy, Protocol, Resource, Role,
-    StatusCondition, Strategy, Timestamp, Until, Update, WorkloadName,
+    StatusCondition, Strategy, Timestamp, Until, Update, WaitReason, WorkloadName,
 };
 use crate::defaults::is_default;
 
@@ -536,6 +536,13 @@ pub struct WaitStatus {
     pub message: String,
     pub attempt: Option<u32>,
     pub until: Option<Timestamp>,
+}
+
+impl WaitStatus {
+    /// Whether the planner waits for this reason. The agent has further reasons, for what the planner does not know.
+    pub fn is(&self, reason: WaitReason) -> bool {
+        self.reason == reason.as_str()
+    }
 }
 
 /// One field of one object that is not as Git says.

@@ -365,7 +365,7 @@ fn of_application(
             Duration::ZERO,
         ));
     }
-    if let Some(wait) = status.waits.iter().find(|wait| wait.reason == WaitReason::PruneHeld.as_str()) {
+    if let Some(wait) = status.waits.iter().find(|wait| wait.is(WaitReason::PruneHeld)) {
         let advice = format!("if that is meant, confirm it with `driftless sync {name} --prune`");
         problems.push(problem(
             IncidentKind::PruneHeld,

@@ -66,8 +66,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     pub(super) fn held_prune(&mut self) -> Result<(TargetRevision, String), RequestError> {
         let target = self.active_target()?;
         let name = self.context.name();
-        let held =
-            self.publisher.status().waits.iter().find(|wait| wait.reason == WaitReason::PruneHeld.as_str());
+        let held = self.publisher.status().waits.iter().find(|wait| wait.is(WaitReason::PruneHeld));
         let Some(message) = held.map(|wait| wait.message.clone()) else {
             return Err(RequestError::Refused(format!(
                 "{name} has no removal that waits for a confirmation; `driftless plan {name}` shows what a sync does"

@@ -28,13 +28,12 @@ pub(crate) fn of_workload(
 ) -> Vec<StatusCondition> {
     let mut all = vec![available(workload, counts), progressing(workload, counts, late, reason, message)];
     // In Kubernetes' terms: the replicas cannot be created.
-    let failure = match reason {
-        "ImagePullBackOff" => Some("ImagePullBackOff"),
-        "BuildFailed" => Some("BuildFailed"),
-        "Blocked" => Some("FailedCreate"),
-        _ => None,
-    };
-    if let Some(failure) = failure {
+    let failures = [
+        (WaitReason::ImagePullBackOff, "ImagePullBackOff"),
+        (WaitReason::BuildFailed, "BuildFailed"),
+        (WaitReason::Blocked, "FailedCreate"),
+    ];
+    if let Some((_, failure)) = failures.into_iter().find(|(wait, _)| wait.as_str() == reason) {
         all.push(condition(ConditionType::ReplicaFailure, ConditionStatus::True, failure, message));
     }
     with_transitions(all, now, before)

@@ -331,7 +331,8 @@ impl Round<'_> {
         is_meant: &dyn Fn(&WorkloadName) -> bool,
         of_new: bool,
     ) -> Option<CommitFailure> {
-        const LOST: [&str; 3] = ["CrashLoopBackOff", "Failed", "Unhealthy"];
+        const LOST: [&str; 3] =
+            [WaitReason::CrashLoopBackOff.as_str(), WaitReason::Failed.as_str(), "Unhealthy"];
         let Self { stack, hashes, policy, record, plan, now, .. } = *self;
         let observed = &*pods::whole(stack, self.observed);
         let inputs = Inputs { stack, hashes, policy, observed, record, plan, now, proxies: None };

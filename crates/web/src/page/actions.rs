@@ -8,8 +8,8 @@ use axum::{
 };
 use driftless_agent::{Against, Answer, Promotion, RequestKind, Rollback, Supposed};
 use driftless_model::{
-    AppName, Application, ConditionType, HealthStatus, Kind, Removal, Revision, Until, WorkloadName,
-    is_helper_image, older_success,
+    AppName, Application, ConditionType, HealthStatus, Kind, Removal, Revision, Until, WaitReason,
+    WaitStatus, WorkloadName, is_helper_image, older_success,
 };
 use driftless_store::Store;
 use http::{StatusCode, header};
@@ -288,7 +288,7 @@ fn is_offered(action: Action, application: &Application, revisions: &[Revision])
     if is_suspended && action.changes_what_runs() {
         return false;
     }
-    let waits_for = |reason: &str| status.waits.iter().any(|wait| wait.reason == reason);
+    let waits_for = |reason: WaitReason| status.waits.iter().any(|wait| wait.is(reason));
     let has_left_git = application.has_left_git();
     let has_failed = status.problem(ConditionType::CommitFailed).is_some();
     match action {
@@ -298,11 +298,13 @@ fn is_offered(action: Action, application: &Application, revisions: &[Revision])
         Action::UpdateImages => status.images.iter().any(|image| image.available.is_some()),
         Action::Resume => status.pin.is_some() || is_suspended && !has_left_git,
         Action::Suspend => !is_suspended,
-        Action::Adopt => waits_for("NotAdopted"),
-        Action::Prune => waits_for("PruneHeld"),
+        Action::Adopt => waits_for(WaitReason::NotAdopted),
+        Action::Prune => waits_for(WaitReason::PruneHeld),
         Action::AcceptRewrite => rejected_rewrite(application).is_some(),
-        Action::Retry => has_failed || waits_for("OwnUpdateFailed") || has_ended_failed(application),
-        Action::Promote => waits_for("Canary"),
+        Action::Retry => {
+            has_failed || waits_for(WaitReason::OwnUpdateFailed) || has_ended_failed(application)
+        }
+        Action::Promote => waits_for(WaitReason::Canary),
         Action::Abort => status.workloads.values().any(|workload| workload.canary.is_some()),
         Action::Remove | Action::Forget => has_left_git,
         Action::Restart | Action::Scale | Action::ResetScale => false,
@@ -314,7 +316,7 @@ fn is_offered(action: Action, application: &Application, revisions: &[Revision])
 fn has_ended_failed(application: &Application) -> bool {
     let is_acted_on = !application.spec.policy.suspended && !application.has_left_git();
     let mut waits = application.status.waits.iter();
-    is_acted_on && waits.any(|wait| matches!(wait.reason.as_str(), "Failed" | "JobFailed"))
+    is_acted_on && waits.any(|wait| wait.is(WaitReason::Failed) || wait.is(WaitReason::JobFailed))
 }
 
 /// The sentence about the rewritten history that the agent has rejected, if it has.
@@ -351,9 +353,18 @@ pub(super) fn workload_actions(application: &Application, workload: &WorkloadNam
     }
 }
 
+/// The notes that a user has set the number of instances.
+fn scales<'a>(
+    application: &'a Application,
+    workload: &'a WorkloadName,
+) -> impl Iterator<Item = &'a WaitStatus> {
+    let waits = application.status.waits.iter();
+    waits.filter(move |wait| wait.is(WaitReason::Scaled) && wait.object == workload.as_str())
+}
+
 /// Whether a user has set the number of instances.
 fn is_scaled(application: &Application, workload: &WorkloadName) -> bool {
-    application.status.waits.iter().any(|wait| wait.reason == "Scaled" && wait.object == workload.as_str())
+    scales(application, workload).next().is_some()
 }
 
 /// The query of an action's page.
@@ -549,7 +560,7 @@ async fn foresee(
             let names = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
             html! {
                 p { (word) span.mono { (Text(names)) } }
-                @for wait in application.status.waits.iter().filter(|wait| wait.reason == "Scaled" && wait.object == workload.as_str()) {
+                @for wait in scales(application, &workload) {
                     p.note { (Text(&wait.message)) }
                 }
             }

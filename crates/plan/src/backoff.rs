@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 /// Running for this long wipes the count of crashes: twice the longest pause, as the kubelet does it.
-pub const CRASH_RESET: Duration = Duration::from_mins(10);
+pub(crate) const CRASH_RESET: Duration = Duration::from_mins(10);
 
 /// The longest pause in a record: a later time is one of before the clock was set back.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_mins(15);
@@ -20,7 +20,7 @@ const LONGEST_RECONNECT: Duration = Duration::from_secs(5);
 
 /// Before a container that ended for the `count`th time is started again: 0, 10, 20, 40, 80, 160, 300, 300 s …
 /// The first restart is immediate.
-pub fn crash_delay(count: u32) -> Duration {
+pub(crate) fn crash_delay(count: u32) -> Duration {
     match count {
         0 | 1 => Duration::ZERO,
         _ => doubling(Duration::from_secs(10), count - 1, Duration::from_mins(5)),
@@ -29,7 +29,7 @@ pub fn crash_delay(count: u32) -> Duration {
 
 /// After the `count`th failed pull of this image in a row: 10, 20, 40, 80, 160, 300, 300 s …, and up to a fifth
 /// more, always the same for the same image and count.
-pub fn pull_delay(image: &str, count: u32) -> Duration {
+fn pull_delay(image: &str, count: u32) -> Duration {
     let seed = image.bytes().fold(u64::from(count), |seed, byte| mix(seed ^ u64::from(byte)));
     let pause = doubling(Duration::from_secs(10), count, Duration::from_mins(5));
     pause + pause / 5 * per_mille(seed) / 1000
@@ -42,7 +42,7 @@ pub(crate) fn image_delay(image: &str, count: u32, asked: Option<Duration>) -> D
 }
 
 /// Between the end of a heal and the next of the same field, after `count` heals: 0, 2, 6, 18, 54, 162, 300 s …
-pub fn heal_delay(count: u32) -> Duration {
+pub(crate) fn heal_delay(count: u32) -> Duration {
     let cap = Duration::from_mins(5);
     match count {
         0 => Duration::ZERO,

@@ -9,7 +9,7 @@ use crate::wait::{Wait, WaitObject, WaitReason};
 
 impl Wait {
     /// The container `by`, which Git does not have any more and which stays for now, writes to `place`.
-    pub fn data_in_use(workload: &WorkloadName, place: &str, by: &str) -> Self {
+    pub(crate) fn data_in_use(workload: &WorkloadName, place: &str, by: &str) -> Self {
         let sentence = format!(
             "needs {place}, and {by}, which is not in Git any more, still writes to it: it starts when {by} is removed"
         );
@@ -17,7 +17,7 @@ impl Wait {
     }
 
     /// The container `by`, which Docker Compose runs and which is not adopted, writes to `place`.
-    pub fn data_in_use_by_compose(workload: &WorkloadName, place: &str, by: &str) -> Self {
+    pub(crate) fn data_in_use_by_compose(workload: &WorkloadName, place: &str, by: &str) -> Self {
         let sentence = format!(
             "needs {place}, and {by}, a container of Docker Compose that is not adopted, writes to it: it starts when {by} has ended ({})",
             end_for_good(by)
@@ -26,7 +26,7 @@ impl Wait {
     }
 
     /// The container `by` of the application `owner` has the port `what`, which that application does not have in Git any more.
-    pub fn port_given_up(workload: &WorkloadName, what: &str, by: &str, owner: &AppName) -> Self {
+    pub(crate) fn port_given_up(workload: &WorkloadName, what: &str, by: &str, owner: &AppName) -> Self {
         let sentence = format!(
             "needs {what}, which application `{owner}` gives up in Git, and {by} still holds it: it starts when {by} has stopped \
              (`driftless status {owner}` shows what keeps it); if `{owner}` waits for a port of this application at the same time, \
@@ -36,7 +36,7 @@ impl Wait {
     }
 
     /// The container `by`, which stays at its older version because a person or the manifest wants it, writes to `place`.
-    pub fn data_kept(workload: &WorkloadName, place: &str, by: &str) -> Self {
+    pub(crate) fn data_kept(workload: &WorkloadName, place: &str, by: &str) -> Self {
         let sentence = format!(
             "needs {place}, and {by}, which is kept at its older version, still writes to it: it starts when {by} is replaced"
         );
@@ -45,7 +45,7 @@ impl Wait {
 
     /// The container `by` of another application of this agent writes to `place`, and Git does not have it so any more. It is about to
     /// be stopped.
-    pub fn data_handed_over(workload: &WorkloadName, place: &str, by: &str, owner: &AppName) -> Self {
+    pub(crate) fn data_handed_over(workload: &WorkloadName, place: &str, by: &str, owner: &AppName) -> Self {
         let sentence = format!(
             "waits for application `{owner}`: {by} still writes to {place}, which Git does not give to its service; it starts when {by} has ended (`driftless status {owner}` shows what keeps it)"
         );
@@ -54,7 +54,7 @@ impl Wait {
 
     /// Git has given `place` to the application `owner`, whose container `by` writes to it, and an older version of the application `app`
     /// needs it.
-    pub fn data_given_away(
+    pub(crate) fn data_given_away(
         workload: &WorkloadName,
         place: &str,
         by: &str,
@@ -69,7 +69,12 @@ impl Wait {
 
     /// Git has given `place` to the application `owner`, which may start on it at any moment, and a container of an older version of the
     /// application `app`, which is down, needs it.
-    pub fn data_promised(workload: &WorkloadName, place: &str, owner: &AppName, app: &AppName) -> Self {
+    pub(crate) fn data_promised(
+        workload: &WorkloadName,
+        place: &str,
+        owner: &AppName,
+        app: &AppName,
+    ) -> Self {
         let sentence = format!(
             "is not started again: Git has given {place} to application `{owner}`, which starts on it (`driftless status {owner}` shows its state); the newer version of `{app}` comes when its commit is complete"
         );
@@ -77,7 +82,12 @@ impl Wait {
     }
 
     /// The container `by` writes to `place`, and it is not known whether the newest manifests of its application still do so.
-    pub fn data_in_use_by_unread(workload: &WorkloadName, place: &str, by: &str, owner: &AppName) -> Self {
+    pub(crate) fn data_in_use_by_unread(
+        workload: &WorkloadName,
+        place: &str,
+        by: &str,
+        owner: &AppName,
+    ) -> Self {
         let sentence = format!(
             "needs {place}, and {by} of application `{owner}`, whose newest manifests cannot be read, writes to it: it starts when they can be read and share it, or when {by} has ended (`driftless status {owner}` shows the error)"
         );
@@ -85,7 +95,12 @@ impl Wait {
     }
 
     /// The container `by` of an application that is not in Git any more, and was not removed yet, writes to `place`.
-    pub fn data_in_use_by_leaving(workload: &WorkloadName, place: &str, by: &str, owner: &AppName) -> Self {
+    pub(crate) fn data_in_use_by_leaving(
+        workload: &WorkloadName,
+        place: &str,
+        by: &str,
+        owner: &AppName,
+    ) -> Self {
         let sentence = format!(
             "needs {place}, and {by} of application `{owner}`, which is not in Git any more, still writes to it: it starts when {by} is removed (`driftless remove {owner}`, unless `prune` does it)"
         );
@@ -93,7 +108,7 @@ impl Wait {
     }
 
     /// The workload goes on with the folder of the application `owner`, which is not in Git any more, and is not gone yet.
-    pub fn folder_of_leaving(workload: &WorkloadName, owner: &AppName) -> Self {
+    pub(crate) fn folder_of_leaving(workload: &WorkloadName, owner: &AppName) -> Self {
         let sentence = format!(
             "goes on with the folder of application `{owner}`, which had the same project: it starts when no container of that one is left and the agent does not have it any more (`driftless remove {owner}`, unless `prune` does it)"
         );
@@ -101,7 +116,7 @@ impl Wait {
     }
 
     /// The same, while it is not known whether Git still has the application `owner`.
-    pub fn folder_of_unread(workload: &WorkloadName, owner: &AppName) -> Self {
+    pub(crate) fn folder_of_unread(workload: &WorkloadName, owner: &AppName) -> Self {
         let sentence = format!(
             "goes on with the folder of application `{owner}`, which had the same project and whose newest manifests cannot be read: it starts when they can be read and Git does not have that one any more, and no container of it is left (`driftless status {owner}` shows the error)"
         );
@@ -109,7 +124,7 @@ impl Wait {
     }
 
     /// The same, while one of these repositories may have the application `owner`.
-    pub fn folder_of_unknown(
+    pub(crate) fn folder_of_unknown(
         workload: &WorkloadName,
         owner: &AppName,
         repositories: &BTreeSet<String>,
@@ -123,7 +138,7 @@ impl Wait {
     }
 
     /// The same, while the host has these containers of the application `owner`, which this agent does not manage any more.
-    pub fn folder_of_forgotten(workload: &WorkloadName, owner: &AppName, containers: &[&str]) -> Self {
+    pub(crate) fn folder_of_forgotten(workload: &WorkloadName, owner: &AppName, containers: &[&str]) -> Self {
         let (listed, names) = (containers.join(", "), containers.join(" "));
         let sentence = format!(
             "goes on with the folder of application `{owner}`, which had the same project and which this agent does not manage any more: it starts when {listed} is removed (`docker stop {names}`, then `docker rm {names}`)"
@@ -132,7 +147,12 @@ impl Wait {
     }
 
     /// The container `by` of an application that this agent does not manage any more writes to `place`.
-    pub fn data_in_use_by_forgotten(workload: &WorkloadName, place: &str, by: &str, owner: &AppName) -> Self {
+    pub(crate) fn data_in_use_by_forgotten(
+        workload: &WorkloadName,
+        place: &str,
+        by: &str,
+        owner: &AppName,
+    ) -> Self {
         let sentence = format!(
             "needs {place}, and {by} of application `{owner}`, which this agent does not manage any more, writes to it: it starts when {by} has ended ({})",
             end_for_good(by)
@@ -141,7 +161,7 @@ impl Wait {
     }
 
     /// The same for a service of a Swarm.
-    pub fn data_in_use_by_forgotten_service(
+    pub(crate) fn data_in_use_by_forgotten_service(
         workload: &WorkloadName,
         place: &str,
         by: &str,
@@ -154,7 +174,7 @@ impl Wait {
     }
 
     /// No container is created that uses it.
-    pub fn of_another_application(kind: &'static str, name: &str, owner: &AppName) -> Self {
+    pub(crate) fn of_another_application(kind: &'static str, name: &str, owner: &AppName) -> Self {
         let sentence = format!(
             "belongs to application `{owner}`: give the {kind} or the project another `name`, or declare the {kind} `external: true` to share it"
         );
@@ -166,7 +186,7 @@ impl Wait {
     }
 
     /// The policy does not allow to use the network or volume.
-    pub fn forbidden(kind: &'static str, name: &str, owner: &AppName) -> Self {
+    pub(crate) fn forbidden(kind: &'static str, name: &str, owner: &AppName) -> Self {
         let sentence = format!(
             "was created for application `{owner}`, and the policy does not allow to use it: take another {kind}, or allow it with \
              `policy.otherApplications` in the agent's configuration"
@@ -175,14 +195,14 @@ impl Wait {
         Self::new(object, WaitReason::OfAnotherApplication, sentence)
     }
 
-    pub fn shared_volume(name: &str, owner: &AppName) -> Self {
+    pub(crate) fn shared_volume(name: &str, owner: &AppName) -> Self {
         let object = WaitObject::Other { kind: "volume", name: name.to_owned() };
         let sentence = format!("is external and belongs to application `{owner}`, which shares it");
         Self::new(object, WaitReason::SharedVolume, sentence)
     }
 
     /// The application that the network or volume was created for is gone, and this one cannot go on with it by itself.
-    pub fn of_former_application(kind: &'static str, name: &str, owner: &AppName) -> Self {
+    pub(crate) fn of_former_application(kind: &'static str, name: &str, owner: &AppName) -> Self {
         let way = if kind == "volume" {
             "declare it `external: true` to go on with its data; under another `name` it begins empty"
                 .to_owned()
@@ -196,7 +216,7 @@ impl Wait {
     }
 
     /// The volume of an application that is removed with its volumes stays. `user` uses it.
-    pub fn volume_in_use(name: &str, user: &str) -> Self {
+    pub(crate) fn volume_in_use(name: &str, user: &str) -> Self {
         let sentence = format!(
             "is used by {user}, so it stays; when nothing needs it any more, `docker volume rm {name}` removes it"
         );
@@ -208,7 +228,7 @@ impl Wait {
     }
 
     /// The volumes of an application that is removed wait until it is known who else uses them.
-    pub fn volumes_unclear() -> Self {
+    pub(crate) fn volumes_unclear() -> Self {
         let sentence = "waits with the removal of its volumes until all repositories were read: other applications may use them";
         Self::application(WaitReason::Dependency, sentence)
     }

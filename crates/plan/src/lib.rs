@@ -75,10 +75,7 @@ mod wait;
 mod world;
 
 pub use action::{Action, AgentReplacement, ContainerRef, Creation, RequiredSignature};
-pub use backoff::{
-    CRASH_RESET, crash_delay, docker_delay, heal_delay, poll_with_jitter, pull_delay, reconnect_delay,
-    remote_delay, sync_delay,
-};
+pub use backoff::{docker_delay, poll_with_jitter, reconnect_delay, remote_delay, sync_delay};
 pub use cause::Cause;
 pub use decide::writers::hands_over;
 pub use dry_run::dry_run;
@@ -142,5 +139,5 @@ pub use swarm::{
 pub use sync_window::{ClosedWindow, closed_window};
 pub use target::Target;
 pub use text::{differs_in_numbers_only, one_line, output as masked_output};
-pub use wait::{Adoption, Wait, WaitObject, WaitReason, WaitSeverity};
+pub use wait::{Wait, WaitObject, WaitReason, WaitSeverity};
 pub use world::{Refusal, World};

@@ -78,7 +78,7 @@ impl Wait {
     }
 
     /// The same while older instances are left, of which `kept` are available.
-    pub fn update(
+    pub(crate) fn update(
         workload: &WorkloadName,
         available: u32,
         wanted: u32,
@@ -100,12 +100,12 @@ impl Wait {
         Self::workload(workload, WaitReason::Readiness, format!("{sentence}{}", colon(why)))
     }
 
-    pub fn completion(workload: &WorkloadName) -> Self {
+    pub(crate) fn completion(workload: &WorkloadName) -> Self {
         let sentence = "has not completed yet, and another workload waits for that";
         Self::workload(workload, WaitReason::Readiness, sentence)
     }
 
-    pub fn min_ready(workload: &WorkloadName, until: Timestamp) -> Self {
+    pub(crate) fn min_ready(workload: &WorkloadName, until: Timestamp) -> Self {
         let sentence = format!("is ready and counts as available from {}", until.time_of_day());
         Self { until: Some(until), ..Self::workload(workload, WaitReason::MinReady, sentence) }
     }
@@ -121,7 +121,7 @@ impl Wait {
         Self::workload(workload, WaitReason::ImagePullBackOff, sentence).retry(attempt, until)
     }
 
-    pub fn image_not_verified(
+    pub(crate) fn image_not_verified(
         workload: &WorkloadName,
         image: &str,
         error: &str,
@@ -132,7 +132,7 @@ impl Wait {
         Self::workload(workload, WaitReason::ImageNotVerified, sentence).retry(attempt, until)
     }
 
-    pub fn build_failed(
+    pub(crate) fn build_failed(
         workload: &WorkloadName,
         image: &str,
         error: &str,
@@ -144,12 +144,12 @@ impl Wait {
     }
 
     /// `missing` are the workloads with images that are not on the host.
-    pub fn images(workload: &WorkloadName, missing: &[String]) -> Self {
+    pub(crate) fn images(workload: &WorkloadName, missing: &[String]) -> Self {
         let sentence = format!("waits for the images of {}", missing.join(", "));
         Self::workload(workload, WaitReason::Images, sentence)
     }
 
-    pub fn crash_loop_back_off(
+    pub(crate) fn crash_loop_back_off(
         instance: &InstanceId,
         code: i64,
         why: &str,
@@ -161,17 +161,17 @@ impl Wait {
         Self::new(object, WaitReason::CrashLoopBackOff, sentence).retry(attempt, until)
     }
 
-    pub fn failed(instance: &InstanceId, code: i64, why: &str) -> Self {
+    pub(crate) fn failed(instance: &InstanceId, code: i64, why: &str) -> Self {
         let sentence = format!("failed with code {code} and is not started again{}", colon(why));
         Self::new(WaitObject::Instance(instance.clone()), WaitReason::Failed, sentence)
     }
 
-    pub fn heal_back_off(object: WaitObject, field: &str, attempt: u32, until: Timestamp) -> Self {
+    pub(crate) fn heal_back_off(object: WaitObject, field: &str, attempt: u32, until: Timestamp) -> Self {
         let sentence = format!("keeps being changed ({field})");
         Self::new(object, WaitReason::HealBackOff, sentence).retry(attempt, until)
     }
 
-    pub fn heal_ineffective(object: WaitObject, field: &str, difference: &str) -> Self {
+    pub(crate) fn heal_ineffective(object: WaitObject, field: &str, difference: &str) -> Self {
         let shown = if is_variable(field) { "" } else { difference };
         let sentence = format!("stays different after {field} was corrected{}", colon(shown));
         Self::new(object, WaitReason::HealIneffective, sentence)
@@ -195,7 +195,7 @@ impl Wait {
     }
 
     /// The container `by`, which Git does not have any more and which stays for now, has the port or name.
-    pub fn held_by_orphan(workload: &WorkloadName, what: &str, by: &str) -> Self {
+    pub(crate) fn held_by_orphan(workload: &WorkloadName, what: &str, by: &str) -> Self {
         let sentence = format!(
             "needs {what}, and {by}, which is not in Git any more, still has it: it starts when {by} is removed"
         );
@@ -203,7 +203,7 @@ impl Wait {
     }
 
     /// These containers of another agent run the workload as well. Only a person knows whether that agent is still wanted.
-    pub fn of_another_agent(workload: &WorkloadName, containers: &[&str], agent: &AgentId) -> Self {
+    pub(crate) fn of_another_agent(workload: &WorkloadName, containers: &[&str], agent: &AgentId) -> Self {
         let sentence = format!(
             "is run by {} of agent {}, which this agent leaves alone: if that agent lives, give it different applications or stop it; \
              if not, `driftless recover` takes over what is in Git, and `docker rm -f` removes its other containers",
@@ -214,7 +214,7 @@ impl Wait {
     }
 
     /// The network must be replaced, and `container`, which the agent does not own, is connected to it.
-    pub fn network_in_use(network: &str, container: &str) -> Self {
+    pub(crate) fn network_in_use(network: &str, container: &str) -> Self {
         let object = WaitObject::Other { kind: "network", name: network.to_owned() };
         let sentence = format!(
             "has changed in Git and must be replaced, but {container}, which this agent does not own, is connected to it: disconnect it"
@@ -223,7 +223,7 @@ impl Wait {
     }
 
     /// `platform` is the one that the workload asks for.
-    pub fn never_pulled(workload: &WorkloadName, image: &str, platform: Option<&Platform>) -> Self {
+    pub(crate) fn never_pulled(workload: &WorkloadName, image: &str, platform: Option<&Platform>) -> Self {
         let platform = platform.map(|platform| format!(" for {platform}")).unwrap_or_default();
         let sentence = format!(
             "needs {image}{platform} on this host: its pull policy is `Never`; pull or load the image by hand"
@@ -232,7 +232,7 @@ impl Wait {
     }
 
     /// The engine would lose the image of `other` by pulling the one of this workload.
-    pub fn one_platform_per_image(
+    pub(crate) fn one_platform_per_image(
         workload: &WorkloadName,
         image: &str,
         platform: &Platform,
@@ -245,13 +245,13 @@ impl Wait {
         Self::workload(workload, WaitReason::OtherArchitecture, sentence)
     }
 
-    pub fn external_missing(kind: &'static str, name: &str) -> Self {
+    pub(crate) fn external_missing(kind: &'static str, name: &str) -> Self {
         let object = WaitObject::Other { kind, name: name.to_owned() };
         Self::new(object, WaitReason::ExternalMissing, "is external and does not exist: create it")
     }
 
     /// `secret` says which one it is.
-    pub fn secret_missing(workload: &WorkloadName, secret: &str, app: &AppName) -> Self {
+    pub(crate) fn secret_missing(workload: &WorkloadName, secret: &str, app: &AppName) -> Self {
         let sentence = format!(
             "cannot start: the host does not have {secret} any more with the value of this revision, because mounted secrets are kept in \
              memory only; put that value back at its source, or go on to the newest commit with `driftless resume {app}` or `driftless \
@@ -261,7 +261,7 @@ impl Wait {
     }
 
     /// A worker of a Swarm cannot ask whether the Swarm has the network, so it may be one of the host.
-    pub fn network_missing_on_worker(name: &str) -> Self {
+    pub(crate) fn network_missing_on_worker(name: &str) -> Self {
         let object = WaitObject::Other { kind: "network", name: name.to_owned() };
         let sentence = format!(
             "is external and not known on this host: create it here with `docker network create {name}`; or if it is a network of the \
@@ -272,7 +272,12 @@ impl Wait {
     }
 
     /// `needs` and `speaks` are versions of the engine's API, major and minor.
-    pub fn engine_too_old(object: WaitObject, field: &str, needs: (u16, u16), speaks: (u16, u16)) -> Self {
+    pub(crate) fn engine_too_old(
+        object: WaitObject,
+        field: &str,
+        needs: (u16, u16),
+        speaks: (u16, u16),
+    ) -> Self {
         let sentence = format!(
             "uses `{field}`, which needs version {}.{} of the engine's API; this engine has {}.{}",
             needs.0, needs.1, speaks.0, speaks.1
@@ -281,7 +286,7 @@ impl Wait {
     }
 
     /// `needs` and `has` are architectures in the words of Go.
-    pub fn other_architecture(workload: &WorkloadName, needs: &str, has: &str) -> Self {
+    pub(crate) fn other_architecture(workload: &WorkloadName, needs: &str, has: &str) -> Self {
         let sentence = format!(
             "asks for nodes of the architecture {needs} (`nodeSelector`), but this engine has {has}; remove the selector or \
              the workload"
@@ -290,7 +295,11 @@ impl Wait {
     }
 
     /// `runs` are the platforms of the engine.
-    pub fn other_platform(workload: &WorkloadName, asks: &Platform, runs: &BTreeSet<Platform>) -> Self {
+    pub(crate) fn other_platform(
+        workload: &WorkloadName,
+        asks: &Platform,
+        runs: &BTreeSet<Platform>,
+    ) -> Self {
         let runs = runs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let sentence = format!(
             "asks for `platform: {asks}`, which this engine cannot run (it runs {runs}); remove `platform`, or install an \
@@ -300,7 +309,7 @@ impl Wait {
     }
 
     /// Billionths of CPUs: the limit, and all that the engine has.
-    pub fn too_few_cpus(workload: &WorkloadName, asks: u64, has: u64) -> Self {
+    pub(crate) fn too_few_cpus(workload: &WorkloadName, asks: u64, has: u64) -> Self {
         let (asks, has) = (cpus(asks), cpus(has));
         let sentence = format!(
             "asks for {asks} CPUs (`cpus`), but the engine has {has} and refuses more; lower the limit"
@@ -309,7 +318,7 @@ impl Wait {
     }
 
     /// The containers run without these limits.
-    pub fn limits_unsupported(workload: &WorkloadName, limits: &[LimitKind]) -> Self {
+    pub(crate) fn limits_unsupported(workload: &WorkloadName, limits: &[LimitKind]) -> Self {
         let limits = limits.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let sentence = format!(
             "runs without the limits of Git on {limits}, which the kernel of this host cannot apply; enable their cgroup \
@@ -319,7 +328,7 @@ impl Wait {
     }
 
     /// `differences` are masked, one text for each field.
-    pub fn volume_changed(name: &str, differences: &[String]) -> Self {
+    pub(crate) fn volume_changed(name: &str, differences: &[String]) -> Self {
         let object = WaitObject::Other { kind: "volume", name: name.to_owned() };
         let what = colon(&differences.join(", "));
         let sentence = format!("differs from Git, and volumes are never replaced{what}");
@@ -332,7 +341,7 @@ impl Wait {
     }
 
     /// More instances have failed than `rule` tolerates. `example` is one of them, and why.
-    pub fn update_failed(
+    pub(crate) fn update_failed(
         workload: &WorkloadName,
         failed: usize,
         replicas: u32,
@@ -349,7 +358,7 @@ impl Wait {
     }
 
     /// Instances have failed, and `rule` tolerates as many. `example` is one of them, and why.
-    pub fn failures_tolerated(
+    pub(crate) fn failures_tolerated(
         workload: &WorkloadName,
         failed: usize,
         replicas: u32,
@@ -366,7 +375,7 @@ impl Wait {
     }
 
     /// `rule` is the field that `ignoreDifferences` names.
-    pub fn difference_ignored(
+    pub(crate) fn difference_ignored(
         object: WaitObject,
         field: &str,
         found: &str,
@@ -380,7 +389,7 @@ impl Wait {
     }
 
     /// `in_git` is the number of instances in Git.
-    pub fn scaled(app: &AppName, workload: &WorkloadName, in_git: u32, scale: &ScaleOverride) -> Self {
+    pub(crate) fn scaled(app: &AppName, workload: &WorkloadName, in_git: u32, scale: &ScaleOverride) -> Self {
         let ScaleOverride { replicas, until, at: _, actor } = scale;
         let sentence = format!(
             "is scaled to {replicas} by {actor} until {until}, and Git says {in_git}; `driftless scale {app}/{workload} --reset` ends it"
@@ -424,29 +433,29 @@ impl Wait {
         Self { until, ..Self::workload(workload, WaitReason::Canary, sentence) }
     }
 
-    pub fn paused(workload: &WorkloadName) -> Self {
+    pub(crate) fn paused(workload: &WorkloadName) -> Self {
         Self::workload(workload, WaitReason::Paused, "is paused")
     }
 
     /// A partition keeps the pod `older` of the same set at its older version.
-    pub fn below_partition(pod: &WorkloadName, older: &WorkloadName) -> Self {
+    pub(crate) fn below_partition(pod: &WorkloadName, older: &WorkloadName) -> Self {
         let sentence = format!(
             "waits for {older}: the partition keeps it at an older version, in which no new pod can be made; lower the partition or the number of replicas"
         );
         Self::workload(pod, WaitReason::BelowPartition, sentence)
     }
 
-    pub fn job_failed(job: &WorkloadName, outcome: &str) -> Self {
+    pub(crate) fn job_failed(job: &WorkloadName, outcome: &str) -> Self {
         Self::workload(job, WaitReason::JobFailed, format!("failed{}", colon(outcome)))
     }
 
     /// A hook that decides nothing any more has failed.
-    pub fn hook_failed(job: &WorkloadName, outcome: &str) -> Self {
+    pub(crate) fn hook_failed(job: &WorkloadName, outcome: &str) -> Self {
         Self::workload(job, WaitReason::HookFailed, format!("failed{}", colon(outcome)))
     }
 
     /// A `PreDelete` hook failed, so the application is kept.
-    pub fn pre_delete_failed(job: &WorkloadName, outcome: &str, app: &AppName) -> Self {
+    pub(crate) fn pre_delete_failed(job: &WorkloadName, outcome: &str, app: &AppName) -> Self {
         let sentence = format!(
             "failed, so {app} is not removed{}; `driftless remove {app}` tries it again, `--force` removes {app} without it",
             colon(outcome)
@@ -454,32 +463,32 @@ impl Wait {
         Self::workload(job, WaitReason::JobFailed, sentence)
     }
 
-    pub fn hook(workload: &WorkloadName, why: &str) -> Self {
+    pub(crate) fn hook(workload: &WorkloadName, why: &str) -> Self {
         Self::workload(workload, WaitReason::Hook, format!("waits{}", colon(why)))
     }
 
     /// The hooks of a phase come first and have not begun yet.
-    pub fn hooks_first(phase: HookPhase) -> Self {
+    pub(crate) fn hooks_first(phase: HookPhase) -> Self {
         Self::application(WaitReason::Hook, format!("the {phase} hooks run first"))
     }
 
-    pub fn wave(workload: &WorkloadName, on: &WorkloadName, wave: i32, own: i32) -> Self {
+    pub(crate) fn wave(workload: &WorkloadName, on: &WorkloadName, wave: i32, own: i32) -> Self {
         let sentence = format!("is of wave {own} and waits for {on} of wave {wave}");
         let wait = Self::workload(workload, WaitReason::SyncWave, sentence);
         Self { on: Some(on.clone()), ..wait }
     }
 
     /// The application is taken down, and `on` goes first.
-    pub fn teardown(workload: &WorkloadName, on: &WorkloadName) -> Self {
+    pub(crate) fn teardown(workload: &WorkloadName, on: &WorkloadName) -> Self {
         let wait = Self::workload(workload, WaitReason::Dependency, format!("is removed after {on}"));
         Self { on: Some(on.clone()), ..wait }
     }
 
-    pub fn held(workload: &WorkloadName, why: &str) -> Self {
+    pub(crate) fn held(workload: &WorkloadName, why: &str) -> Self {
         Self::workload(workload, WaitReason::Held, format!("stays as it was{}", colon(why)))
     }
 
-    pub fn not_adopted(
+    pub(crate) fn not_adopted(
         workload: &WorkloadName,
         containers: &[String],
         obstacle: Option<&str>,
@@ -503,7 +512,7 @@ impl Wait {
         Self::workload(workload, WaitReason::NotAdopted, sentence)
     }
 
-    pub fn not_as_in_git(kind: &'static str, name: &str, fields: &[&str]) -> Self {
+    pub(crate) fn not_as_in_git(kind: &'static str, name: &str, fields: &[&str]) -> Self {
         let object = WaitObject::Other { kind, name: name.to_owned() };
         let sentence = format!(
             "was created by docker compose and differs from Git ({}); it is used as it is",
@@ -513,7 +522,7 @@ impl Wait {
     }
 
     /// `files` are the first files, `more` counts the others. `is_cut`: there are more than the agent follows.
-    pub fn writes_inside(container: &str, files: &[String], more: usize, is_cut: bool) -> Self {
+    pub(crate) fn writes_inside(container: &str, files: &[String], more: usize, is_cut: bool) -> Self {
         let files = match (files, more) {
             ([], _) => String::new(),
             (files, 0) => format!(" ({})", files.join(", ")),
@@ -529,7 +538,7 @@ impl Wait {
     }
 
     /// `all` counts the workloads before and after together, `limit` is `maxPrunePercent`.
-    pub fn prune_held(app: &AppName, workloads: &[&WorkloadName], all: usize, limit: u8) -> Self {
+    pub(crate) fn prune_held(app: &AppName, workloads: &[&WorkloadName], all: usize, limit: u8) -> Self {
         let names: Vec<&str> = workloads.iter().map(|name| name.as_str()).collect();
         let sentence = format!(
             "this commit removes {} of {all} workloads ({}), more than maxPrunePercent ({limit} %): confirm with `driftless sync {app} --prune`, or restore them in Git",
@@ -540,7 +549,7 @@ impl Wait {
     }
 
     /// Git does not contain the object any more, and its label keeps it.
-    pub fn prune_protected(kind: &'static str, name: &str) -> Self {
+    pub(crate) fn prune_protected(kind: &'static str, name: &str) -> Self {
         let sentence = format!(
             "is not in Git any more and is kept, because its label `{}` is `false`: remove it with `docker {} {name}`",
             label::PRUNE,
@@ -559,20 +568,20 @@ impl Wait {
     }
 
     /// The agent would have to change the container that it runs in.
-    pub fn own(container: &str, workload: Option<&WorkloadName>, what: &str) -> Self {
+    pub(crate) fn own(container: &str, workload: Option<&WorkloadName>, what: &str) -> Self {
         let object = WaitObject::Container { name: container.to_owned(), workload: workload.cloned() };
         let sentence = format!("is the agent's own container and is not changed by it: {what}");
         Self::new(object, WaitReason::Own, sentence)
     }
 
     /// A helper container replaces the agent's own container, or confirms that the new agent works.
-    pub fn own_update(container: &str, workload: &WorkloadName) -> Self {
+    pub(crate) fn own_update(container: &str, workload: &WorkloadName) -> Self {
         let object = WaitObject::Container { name: container.to_owned(), workload: Some(workload.clone()) };
         Self::new(object, WaitReason::OwnUpdate, "is the agent's own container and is being replaced")
     }
 
     /// The container that was to take the place of the agent's own one failed.
-    pub fn own_update_failed(
+    pub(crate) fn own_update_failed(
         container: &str,
         workload: &WorkloadName,
         app: &AppName,
@@ -587,7 +596,7 @@ impl Wait {
     }
 
     /// The commit failed, so no further instance of the workload is replaced.
-    pub fn commit_failed(workload: &WorkloadName, failed: &FailedCommit) -> Self {
+    pub(crate) fn commit_failed(workload: &WorkloadName, failed: &FailedCommit) -> Self {
         let (commit, reason) = (failed.commit.short(), &failed.reason);
         let sentence = format!("is not updated any further, because {commit} failed: {reason}");
         Self::workload(workload, WaitReason::CommitFailed, sentence)
@@ -614,7 +623,7 @@ impl Wait {
         self.until.is_some() || self.is(WaitReason::ProgressDeadlineExceeded)
     }
 
-    pub fn severity(&self) -> WaitSeverity {
+    pub(crate) fn severity(&self) -> WaitSeverity {
         self.reason.severity()
     }
 
@@ -632,7 +641,7 @@ impl Wait {
     }
 
     /// Whether it is about this workload, one of its instances or one of their containers.
-    pub fn concerns(&self, name: &WorkloadName) -> bool {
+    pub(crate) fn concerns(&self, name: &WorkloadName) -> bool {
         match &self.object {
             WaitObject::Workload(workload) | WaitObject::Container { workload: Some(workload), .. } => {
                 workload == name
@@ -645,7 +654,7 @@ impl Wait {
     }
 
     /// The sentence for a place where the name of the workload stands already.
-    pub fn without_workload(&self) -> String {
+    pub(crate) fn without_workload(&self) -> String {
         match &self.object {
             WaitObject::Workload(_) => format!("{}{}", self.sentence, self.next_try()),
             WaitObject::Application
@@ -684,17 +693,17 @@ impl Wait {
 
 /// The application that a container of Docker Compose would be adopted into.
 #[derive(Clone, Copy, Debug)]
-pub struct Adoption<'a> {
-    pub app: &'a AppName,
+pub(crate) struct Adoption<'a> {
+    pub(crate) app: &'a AppName,
     /// The Compose project.
-    pub project: &'a str,
-    pub policy: Adopt,
-    pub starter: Starter,
+    pub(crate) project: &'a str,
+    pub(crate) policy: Adopt,
+    pub(crate) starter: Starter,
 }
 
 /// The program that started a container that is not adopted yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Starter {
+pub(crate) enum Starter {
     Compose,
     /// `docker run`, or another program. The container has the fixed name of a service.
     Other,

@@ -21,6 +21,7 @@ mod live;
 pub(super) mod login;
 mod logs;
 mod overview;
+mod page_action;
 mod parameters;
 mod provider;
 mod repository;

@@ -218,7 +218,7 @@ fn prepared(busybox: &str, second: &str) -> String {
           image: \"{busybox}\"
           restartPolicy: Always
           command: [/bin/busybox, sh, -c, echo beside >> /work/order; while :; do sleep 1000; done]
-          startupProbe: {{exec: {{command: [/bin/busybox, test, -e, /work/order]}}, periodSeconds: 1}}
+          startupProbe: {{exec: {{command: [/bin/busybox, test, -e, /work/order]}}, periodSeconds: 1, timeoutSeconds: 30}}
           volumeMounts: [{{name: work, mountPath: /work}}]
         - name: second
           image: \"{busybox}\"

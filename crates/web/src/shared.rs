@@ -8,7 +8,7 @@ use super::{
     access::Authenticator,
     error::Error,
     limits::{MOST_STREAMS, MOST_WAITS},
-    webhooks::Receiver,
+    webhooks::WebhookReceiver,
 };
 use driftless_agent::{Auditor, Handle};
 use driftless_clock::Clock;
@@ -23,7 +23,7 @@ pub(super) struct Shared {
     pub(super) authenticator: Arc<Authenticator>,
     pub(super) auditor: Arc<Auditor>,
     pub(super) clock: Clock,
-    pub(super) hooks: Receiver,
+    pub(super) hooks: WebhookReceiver,
     /// Streams of events and logs that are open at the same time.
     streams: Arc<Semaphore>,
     /// Requests that wait for a state at the same time.
@@ -36,7 +36,7 @@ impl Shared {
         store: Store,
         authenticator: Arc<Authenticator>,
         auditor: Arc<Auditor>,
-        hooks: Receiver,
+        hooks: WebhookReceiver,
         clock: Clock,
     ) -> Self {
         let streams = Arc::new(Semaphore::new(MOST_STREAMS));

@@ -56,13 +56,21 @@ struct AttributionState {
     /// Commands that the agent runs in containers, by the engine's ids of them.
     agent_execs: BTreeSet<String>,
     /// Commands of probes that the agent no longer waits for, by the engine's ids of them. They may still run.
-    unended_probes: BTreeMap<ContainerId, BTreeMap<String, Vec<String>>>,
+    unended_probes: BTreeMap<ContainerId, BTreeMap<String, ProbeCommand>>,
     /// Commands of others and copies into containers, by the ids of the commands.
     visits: BTreeMap<ContainerId, BTreeMap<String, Visit>>,
     /// Signals from the agent that are not meant to end the container, until their event arrives.
     agent_signals: BTreeMap<ContainerId, u32>,
     /// Copies into a container by the agent, until their event arrives.
     agent_copies: BTreeMap<ContainerId, u32>,
+}
+
+/// The command of a probe. Another probe may run the same words and wait longer for them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProbeCommand {
+    pub words: Vec<String>,
+    /// The time limit of the probe.
+    pub limit: Duration,
 }
 
 /// A stop by the agent.
@@ -266,13 +274,13 @@ impl Attribution {
     }
 
     /// The agent no longer waits for the end of a probe's command.
-    pub(crate) fn record_unended_probe(&self, id: &ContainerId, exec: &str, command: &[String]) {
+    pub(crate) fn record_unended_probe(&self, id: &ContainerId, exec: &str, command: &ProbeCommand) {
         let mut state = self.lock();
-        state.unended_probes.entry(id.clone()).or_default().insert(exec.to_owned(), command.to_vec());
+        state.unended_probes.entry(id.clone()).or_default().insert(exec.to_owned(), command.clone());
     }
 
     /// The engine's ids of the runs of a probe's command that may not have ended.
-    pub(crate) fn unended_probes(&self, id: &ContainerId, command: &[String]) -> Vec<String> {
+    pub(crate) fn unended_probes(&self, id: &ContainerId, command: &ProbeCommand) -> Vec<String> {
         let state = self.lock();
         let all = state.unended_probes.get(id).into_iter().flatten();
         all.filter(|(_, run)| *run == command).map(|(exec, _)| exec.clone()).collect()

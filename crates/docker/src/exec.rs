@@ -10,7 +10,7 @@ use driftless_model::{ContainerId, Healthcheck};
 use futures_util::StreamExt;
 
 use crate::{
-    attribution::Attribution,
+    attribution::{Attribution, ProbeCommand},
     call_error::CallError,
     connection::Connection,
     deadline::{DEADLINE, within},
@@ -41,7 +41,7 @@ pub(crate) struct Exec {
 struct ProbeRun<'a> {
     attribution: &'a Attribution,
     container: &'a ContainerId,
-    command: &'a [String],
+    command: &'a ProbeCommand,
     id: String,
     has_ended: bool,
 }
@@ -82,9 +82,10 @@ impl Exec {
         command: &[String],
         timeout: Duration,
     ) -> Result<(i64, String), Error> {
+        let command = &ProbeCommand { words: command.to_vec(), limit: timeout };
         let ran = async {
             self.check_ended(container, command).await?;
-            let id = self.create(container, with_output(command)).await?;
+            let id = self.create(container, with_output(&command.words)).await?;
             let attribution = &*self.attribution;
             let mut guard = ProbeRun { attribution, container, command, id, has_ended: false };
             let result = self.run_created(&guard.id, LONG_OUTPUT, timeout).await;
@@ -95,7 +96,7 @@ impl Exec {
     }
 
     /// Fails if a run of a probe's command has not ended that the agent no longer waits for.
-    async fn check_ended(&self, container: &ContainerId, command: &[String]) -> Result<(), CallError> {
+    async fn check_ended(&self, container: &ContainerId, command: &ProbeCommand) -> Result<(), CallError> {
         for id in self.attribution.unended_probes(container, command) {
             match self.connection.call(DEADLINE, self.connection.docker().inspect_exec(&id)).await {
                 Ok(found) if found.running == Some(true) => {

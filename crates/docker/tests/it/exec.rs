@@ -57,7 +57,7 @@ async fn probe_whose_command_hangs_is_not_run_again() {
     let second = Duration::from_secs(1);
     timeout(second, engine.probe(&id, &command, LIMIT)).await.unwrap_err();
     for _ in 0..3 {
-        let error = engine.probe(&id, &command, second).await.unwrap_err();
+        let error = engine.probe(&id, &command, LIMIT).await.unwrap_err();
         assert!(!error.is_unanswered() && error.to_string().contains("has not ended"), "{error:?}");
     }
     assert_eq!(fake.calls("/start").len(), 1);
@@ -65,6 +65,19 @@ async fn probe_whose_command_hangs_is_not_run_again() {
     let other = ["other".to_owned()];
     engine.probe(&id, &other, second).await.unwrap_err();
     fake.end_commands();
-    engine.probe(&id, &command, second).await.unwrap_err();
+    engine.probe(&id, &command, LIMIT).await.unwrap_err();
     assert_eq!(fake.calls("/start").len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn probe_is_run_despite_hanging_runs_with_a_shorter_limit() {
+    let (fake, engine, id) = connected().await;
+    fake.hang_commands();
+    let command = ["pg_isready".to_owned()];
+    for _ in 0..4 {
+        engine.probe(&id, &command, Duration::from_secs(1)).await.unwrap_err();
+    }
+    let before = fake.calls("/start").len();
+    engine.probe(&id, &command, LIMIT).await.unwrap_err();
+    assert_eq!(fake.calls("/start").len(), before + 1);
 }

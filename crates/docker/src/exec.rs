@@ -27,8 +27,11 @@ const SHELL: [&str; 2] = ["/bin/sh", "-c"];
 /// The engine's time limit of a health check that has none of its own.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The number of hanging runs of a probe's command from which on it is not run again. A single one may be chance: its request met the
+/// one worker of many that is stuck.
+const MOST_HANGING: usize = 3;
 /// The failure of a probe whose command hangs.
-const STILL_RUNS: &str = "an earlier run of the command, which took too long, has not ended";
+const STILL_RUNS: &str = "earlier runs of the command, which took too long, have not ended";
 
 /// Runs commands inside containers.
 #[derive(Debug)]
@@ -74,8 +77,8 @@ impl Exec {
         self.classified(container, ran.await).await
     }
 
-    /// Runs the command of a probe. It fails while an earlier run that took too long has not ended: one more in each period would use up
-    /// the memory and the processes of the container.
+    /// Runs the command of a probe. It fails while [`MOST_HANGING`] earlier runs that took too long have not ended: one more in each period
+    /// would use up the memory and the processes of the container.
     pub(crate) async fn probe(
         &self,
         container: &ContainerId,
@@ -84,7 +87,7 @@ impl Exec {
     ) -> Result<(i64, String), Error> {
         let command = &ProbeCommand { words: command.to_vec(), limit: timeout };
         let ran = async {
-            self.check_ended(container, command).await?;
+            self.check_hanging(container, command).await?;
             let id = self.create(container, with_output(&command.words)).await?;
             let attribution = &*self.attribution;
             let mut guard = ProbeRun { attribution, container, command, id, has_ended: false };
@@ -95,12 +98,14 @@ impl Exec {
         self.classified(container, ran.await).await
     }
 
-    /// Fails if a run of a probe's command has not ended that the agent no longer waits for.
-    async fn check_ended(&self, container: &ContainerId, command: &ProbeCommand) -> Result<(), CallError> {
+    /// Fails if [`MOST_HANGING`] runs of a probe's command have not ended that the agent no longer waits for.
+    async fn check_hanging(&self, container: &ContainerId, command: &ProbeCommand) -> Result<(), CallError> {
+        let mut hanging = 0;
         for id in self.attribution.unended_probes(container, command) {
             match self.connection.call(DEADLINE, self.connection.docker().inspect_exec(&id)).await {
                 Ok(found) if found.running == Some(true) => {
-                    return Err(CallError::Status { code: 409, message: STILL_RUNS.to_owned() });
+                    hanging += 1;
+                    continue;
                 }
                 Ok(_) => {}
                 // It has ended with its container, or the engine was started again.
@@ -108,6 +113,9 @@ impl Exec {
                 Err(error) => return Err(error),
             }
             self.attribution.record_ended_probe(container, &id);
+        }
+        if hanging >= MOST_HANGING {
+            return Err(CallError::Status { code: 409, message: STILL_RUNS.to_owned() });
         }
         Ok(())
     }

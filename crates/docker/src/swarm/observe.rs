@@ -451,10 +451,30 @@ pub(crate) async fn objects_of(
     app: &AppName,
     scope: &ObserveScope,
 ) -> Result<LeftInSwarm, CallError> {
-    let error = match listed_objects(manager, app).await {
-        Err(error @ (CallError::Status { .. } | CallError::TimedOut(_))) => error,
-        other => return other,
+    let services = match names(manager, "services", app).await {
+        Ok(services) => services,
+        Err(error @ (CallError::Status { .. } | CallError::TimedOut(_))) => {
+            return unlisted_objects(manager, app, scope, &error).await;
+        }
+        Err(error) => return Err(error),
     };
+    // The Swarm answers, so that a failure from here on must not hide the services.
+    Ok(LeftInSwarm {
+        services,
+        configs: names(manager, "configs", app).await?,
+        secrets: names(manager, "secrets", app).await?,
+        networks: names(manager, "networks", app).await?,
+        unknown: None,
+    })
+}
+
+/// The objects that an application may have in a Swarm that does not list them.
+async fn unlisted_objects(
+    manager: &impl ManagerApi,
+    app: &AppName,
+    scope: &ObserveScope,
+    error: &CallError,
+) -> Result<LeftInSwarm, CallError> {
     if !scope.had_services {
         tracing::debug!(%app, %error, "the Swarm did not list the objects of the application");
         return Ok(LeftInSwarm::default());
@@ -465,16 +485,6 @@ pub(crate) async fn objects_of(
     }
     let reason = if swarm.is_manager { error.to_string() } else { swarm.obstacle() };
     Ok(LeftInSwarm { unknown: Some(reason), ..LeftInSwarm::default() })
-}
-
-async fn listed_objects(manager: &impl ManagerApi, app: &AppName) -> Result<LeftInSwarm, CallError> {
-    Ok(LeftInSwarm {
-        services: names(manager, "services", app).await?,
-        configs: names(manager, "configs", app).await?,
-        secrets: names(manager, "secrets", app).await?,
-        networks: names(manager, "networks", app).await?,
-        unknown: None,
-    })
 }
 
 /// The names of the objects of one kind with the labels of an application.
@@ -533,7 +543,47 @@ fn observed_task(task: Task, is_current: bool) -> SwarmTask {
 
 #[cfg(test)]
 mod tests {
+    use http::Method;
+
     use super::*;
+    use crate::mount_paths::MountPaths;
+
+    /// A manager with an answer for these paths. It fails for any other one.
+    struct StubManager {
+        answers: BTreeMap<&'static str, Value>,
+        paths: MountPaths,
+    }
+
+    impl StubManager {
+        fn answering(path: &'static str, answer: Value) -> Self {
+            Self { answers: BTreeMap::from([(path, answer)]), paths: MountPaths::default() }
+        }
+    }
+
+    impl ManagerApi for StubManager {
+        async fn send(
+            &self,
+            _method: Method,
+            path: &str,
+            _headers: &[(&'static str, String)],
+            _body: Vec<u8>,
+        ) -> Result<Vec<u8>, CallError> {
+            let answer = path.split('?').next().and_then(|path| self.answers.get(path));
+            let failure = || CallError::Status { code: 503, message: "no answer".to_owned() };
+            Ok(answer.ok_or_else(failure)?.to_string().into_bytes())
+        }
+
+        fn paths(&self) -> &MountPaths {
+            &self.paths
+        }
+    }
+
+    #[tokio::test]
+    async fn listed_services_are_kept_when_another_list_fails() {
+        let manager = StubManager::answering("/services", json!([{"Spec": {"Name": "shop_db"}}]));
+        let left = objects_of(&manager, &AppName::from("shop"), &ObserveScope::default()).await;
+        assert!(matches!(left, Err(CallError::Status { code: 503, .. })), "{left:?}");
+    }
 
     #[test]
     fn task_names_its_data_and_no_values() {

@@ -41,6 +41,10 @@ impl InfoSwarm {
         matches!(self.state.as_str(), "inactive" | "")
     }
 
+    fn is_worker(&self) -> bool {
+        self.state == "active" && !self.is_manager
+    }
+
     /// Why the engine manages no Swarm, and what to do about it.
     fn obstacle(&self) -> String {
         let Self { state, error, .. } = self;
@@ -223,9 +227,9 @@ pub(crate) async fn observe(
 ) -> Result<ObservedSwarm, CallError> {
     let info: Info = get(manager, "/info").await?;
     if !info.swarm.is_manager {
-        // The services of a manager that is locked or starting would run together with the containers.
-        let is_settled = info.swarm.is_in_none() || info.swarm.state == "active";
-        let other_engine = if is_settled { ", or set `engine: docker`" } else { "" };
+        // While this node does not list the services that there may be, the containers would wait.
+        let goes_on = info.swarm.is_in_none() || (info.swarm.is_worker() && !scope.had_services);
+        let other_engine = if goes_on { ", or set `engine: docker`" } else { "" };
         let message = format!(
             "`engine: swarm` needs a manager of a Swarm, and {}{other_engine}",
             info.swarm.obstacle()
@@ -483,7 +487,10 @@ async fn unlisted_objects(
     if swarm.is_in_none() {
         return Ok(LeftInSwarm::default());
     }
-    let reason = if swarm.is_manager { error.to_string() } else { swarm.obstacle() };
+    let mut reason = if swarm.is_manager { error.to_string() } else { swarm.obstacle() };
+    if swarm.is_worker() {
+        reason.push_str(", or `docker swarm leave` on it if its services are gone");
+    }
     Ok(LeftInSwarm { unknown: Some(reason), ..LeftInSwarm::default() })
 }
 
@@ -583,6 +590,22 @@ mod tests {
         let manager = StubManager::answering("/services", json!([{"Spec": {"Name": "shop_db"}}]));
         let left = objects_of(&manager, &AppName::from("shop"), &ObserveScope::default()).await;
         assert!(matches!(left, Err(CallError::Status { code: 503, .. })), "{left:?}");
+    }
+
+    #[tokio::test]
+    async fn advice_for_a_worker_leads_on() {
+        let worker = json!({"Swarm": {"LocalNodeState": "active", "ControlAvailable": false}});
+        let manager = StubManager::answering("/info", worker);
+        let app = AppName::from("shop");
+        for had_services in [false, true] {
+            let scope = ObserveScope { had_services, ..ObserveScope::default() };
+            let error = observe(&manager, &app, &scope, &mut BTreeMap::new()).await.unwrap_err().to_string();
+            assert!(error.contains("`docker node promote`"), "{error}");
+            assert_eq!(error.contains("or set `engine: docker`"), !had_services, "{error}");
+            let left = objects_of(&manager, &app, &scope).await.unwrap();
+            let reason = left.unknown.unwrap_or_default();
+            assert_eq!(reason.contains("`docker swarm leave`"), had_services, "{reason}");
+        }
     }
 
     #[test]

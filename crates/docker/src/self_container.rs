@@ -6,6 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    env,
     ffi::OsStr,
     fs,
     path::{Path, PathBuf},
@@ -140,7 +141,8 @@ pub(crate) async fn find(
     let mounts = mounts_in(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
     // An engine follows links to the place of a mount: `/var/run` often is one.
     let resolve = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if let Some(found) = closest(&possible, &mounts, &resolve) {
+    let command: Vec<_> = env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(found) = closest(&possible, &mounts, &resolve, &command) {
         return Ok(described(found, paths));
     }
     if !possible.is_empty() {
@@ -148,7 +150,7 @@ pub(crate) async fn find(
         REPORT_DOUBT.call_once(|| {
             tracing::warn!(
                 containers = names.join(" "),
-                "the agent runs in one of these containers, and their mounts do not tell in which one: its paths are not translated"
+                "the agent runs in one of these containers, and their mounts and commands do not tell in which one: its paths are not translated"
             );
         });
         let doubtful = possible.into_iter().filter_map(|found| found.id).map(ContainerId).collect();
@@ -268,11 +270,13 @@ fn mounts_in(mountinfo: &str) -> BTreeMap<PathBuf, PathBuf> {
 
 /// The one of these containers that a process with these mounts runs in. Engines whose storage driver has no layer of changes, such as
 /// those of btrfs and containerd, say no more about it. The process has all mounts of its container, so that of another one counts only
-/// if it has no mount that is missing here, and the one with the most mounts is its own. `None`: several or none may be it.
+/// if it has no mount that is missing here, and the one with the most mounts is its own. Others may have the same ones, as by
+/// `--volumes-from`: of these, it is the one that runs this process's command. `None`: several or none may be it.
 fn closest<'a>(
     possible: &'a [api::ContainerInspectResponse],
     mounts: &BTreeMap<PathBuf, PathBuf>,
     resolve: &dyn Fn(&Path) -> PathBuf,
+    command: &[String],
 ) -> Option<&'a api::ContainerInspectResponse> {
     if let [only] = possible {
         return Some(only);
@@ -280,9 +284,20 @@ fn closest<'a>(
     let fits = possible.iter().filter_map(|found| Some((common_mounts(found, mounts, resolve)?, found)));
     let fits: Vec<_> = fits.collect();
     let most = fits.iter().map(|(common, _)| *common).max()?;
-    let mut best = fits.iter().filter(|(common, _)| *common == most).map(|(_, found)| *found);
-    let first = best.next()?;
-    best.next().is_none().then_some(first)
+    let best = fits.iter().filter(|(common, _)| *common == most).map(|(_, found)| *found);
+    only(best.clone()).or_else(|| only(best.filter(|found| runs(found, command))))
+}
+
+/// The only item; `None` if there are several.
+fn only<T>(mut all: impl Iterator<Item = T>) -> Option<T> {
+    let first = all.next()?;
+    all.next().is_none().then_some(first)
+}
+
+/// Whether a container runs a command, perhaps by a program such as `tini` that comes first. The engine does not name its own one.
+fn runs(found: &api::ContainerInspectResponse, command: &[String]) -> bool {
+    let words: Vec<String> = found.path.iter().chain(found.args.iter().flatten()).cloned().collect();
+    !command.is_empty() && words.ends_with(command)
 }
 
 /// The number of mounts of a container, and of those from the source that is mounted here. `None`: one of them is missing here.
@@ -457,7 +472,7 @@ mod tests {
         let agent = named("a", vec![data("/srv/my agent"), socket()]);
         let vpn = named("b", vec![mount("volume", "/volumes/vpn/_data", "/var/lib/vpn")]);
         let found = |all: &[api::ContainerInspectResponse]| {
-            closest(all, &mounts, &resolve).and_then(|found| found.name.clone())
+            closest(all, &mounts, &resolve, &[]).and_then(|found| found.name.clone())
         };
         let own = Some("/a".to_owned());
         assert_eq!(found(&[vpn.clone(), agent.clone()]), own, "a mount of the other one is missing here");
@@ -470,6 +485,29 @@ mod tests {
         assert_eq!(found(std::slice::from_ref(&vpn)), Some("/b".to_owned()));
         let uses = |host: &str| NetworkUser { id: "a".repeat(64), host: host.to_owned() }.uses(&vpn);
         assert!(uses("b") && uses(&"b".repeat(64)) && uses(&"b".repeat(12)) && !uses("a"));
+    }
+
+    #[test]
+    fn command_distinguishes_containers_with_the_same_mounts() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let running = |id: &str, command: &str| {
+            let mut args = words(command);
+            let path = Some(args.remove(0));
+            let id = Some(id.to_owned());
+            api::ContainerInspectResponse { id, path, args: Some(args), ..container(Vec::new()) }
+        };
+        let found = |all: &[api::ContainerInspectResponse], command: &str| {
+            let own = closest(all, &BTreeMap::new(), &Path::to_path_buf, &words(command));
+            own.and_then(|found| found.id.clone())
+        };
+        let (agent, backup) = (running("agent", "driftless run"), running("backup", "restic backup /var"));
+        let both = [backup.clone(), agent.clone()];
+        assert_eq!(found(&both, "driftless run"), agent.id);
+        assert_eq!(found(&both, "restic backup /var"), backup.id);
+        assert_eq!(found(&both, "driftless status"), None, "by `docker exec` in one of them");
+        let wrapped = running("wrapped", "/sbin/tini -- driftless run");
+        assert_eq!(found(&[backup, wrapped.clone()], "driftless run"), wrapped.id);
+        assert_eq!(found(&[agent, wrapped], "driftless run"), None);
     }
 
     #[test]

@@ -82,7 +82,8 @@ impl AppNetworks {
     /// name of its container in all networks, so the name of the Service would lead past the proxy, and a short name to a pod
     /// of another namespace. The engine then makes up a host name, as for the pods of a Deployment.
     ///
-    /// The pods of a StatefulSet need theirs. Work that ends keeps its own too: with another specification, it would run again.
+    /// The pods of a StatefulSet need theirs. Work that ends keeps its own too: with another specification, it would run again. So
+    /// does a pod that writes to a volume: programs such as RabbitMQ find their data under their host name.
     pub(super) fn drop_taken_host_names(
         &self,
         workloads: &mut [ReadWorkload],
@@ -99,6 +100,7 @@ impl AppNetworks {
             }
         }
         for found in workloads {
+            let keeps_data = found.keeps_data();
             let workload = &mut found.workload;
             if workload.kind != WorkloadKind::Replicas || workload.completion != Completion::Never {
                 continue;
@@ -112,13 +114,26 @@ impl AppNetworks {
                 continue;
             }
             if let Some(place) = &found.hostname_place {
-                let message = format!(
-                    "has no effect: the engine would make `{host}` a name of the pod, too, and a Service or another workload has this name"
-                );
-                let finding = Finding::warning(place.location.clone(), &*place.path, message);
-                report.say(finding.help("remove it, or choose another host name"));
+                let (message, help) = if keeps_data {
+                    (
+                        format!(
+                            "a Service or another workload has the name `{host}`, too, which the engine also resolves to this pod"
+                        ),
+                        "give the Service or workload another name; the host name stays, because the pod's data may depend on it",
+                    )
+                } else {
+                    (
+                        format!(
+                            "has no effect: the engine would make `{host}` a name of the pod, too, and a Service or another workload has this name"
+                        ),
+                        "remove it, or choose another host name",
+                    )
+                };
+                report.say(Finding::warning(place.location.clone(), &*place.path, message).help(help));
             }
-            container.hostname = None;
+            if !keeps_data {
+                container.hostname = None;
+            }
         }
     }
 }

@@ -14,9 +14,8 @@ use super::{
     workload::ReadWorkload,
 };
 use driftless_model::{
-    Completion, Container, Forward, Forwards, HANDOVER_TIME, HOST_ENDPOINT, Mount, MountSource, NetworkMode,
-    Probes, Protocol, PullPolicy, Role, Strategy, Workload, WorkloadName, proxy_containers,
-    worker_dependency, worker_of,
+    Completion, Container, Forward, Forwards, HANDOVER_TIME, HOST_ENDPOINT, NetworkMode, Probes, Protocol,
+    PullPolicy, Role, Strategy, Workload, WorkloadName, proxy_containers, worker_dependency, worker_of,
 };
 
 /// Whether the Service needs a proxy.
@@ -30,7 +29,7 @@ pub(super) fn is_needed(service: &Service<'_>, selected: &[&mut ReadWorkload]) -
     };
     let is_published = service.ports.iter().any(|it| !it.published.is_empty());
     let has_sctp = service.ports.iter().any(|port| port.protocol == Protocol::Sctp);
-    let runs_several = has_several || (!is_published && selected.iter().any(|it| starts_first(&it.workload)));
+    let runs_several = has_several || (!is_published && selected.iter().any(|it| starts_first(it)));
     service.asks_for_proxy
         || selected.iter().any(|it| is_elsewhere(it) || is_on_host(it))
         || (has_several && (is_published || service.affinity.is_some()))
@@ -43,15 +42,11 @@ fn has_several(selected: &[&mut ReadWorkload]) -> bool {
 
 /// Whether a rollout runs the new pod and the old one at the same time. It does not if both would write to one volume or need one port of the
 /// host.
-fn starts_first(workload: &Workload) -> bool {
-    let is_written = |mount: &Mount| {
-        let is_kept = matches!(mount.source, MountSource::Volume { .. } | MountSource::Bind { .. });
-        is_kept && !mount.read_only
-    };
-    let is_exclusive = |container: &Container| {
-        container.mounts.iter().any(is_written) || container.ports.iter().any(|port| port.host.is_some())
-    };
+fn starts_first(found: &ReadWorkload) -> bool {
+    let workload = &found.workload;
+    let is_exclusive = |container: &Container| container.ports.iter().any(|port| port.host.is_some());
     matches!(workload.strategy, Strategy::RollingUpdate { max_surge: 1.., .. })
+        && !found.keeps_data()
         && !workload.containers().any(is_exclusive)
 }
 

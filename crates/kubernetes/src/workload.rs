@@ -12,7 +12,7 @@ use super::{
 };
 use driftless_model::{
     Attachment, DEFAULT_PROGRESS_DEADLINE, DEFAULT_REVISION_HISTORY, FailureRule, Location, ManifestNames,
-    NetworkMode, Strategy, SwarmService, Update, Workload, WorkloadKind, WorkloadName,
+    Mount, MountSource, NetworkMode, Strategy, SwarmService, Update, Workload, WorkloadKind, WorkloadName,
 };
 
 /// A workload as it was read.
@@ -100,6 +100,15 @@ impl ReadWorkload {
             service_links,
             swarm: SwarmService::default(),
         }
+    }
+
+    /// Whether a container writes to a volume or to a folder of the host.
+    pub(super) fn keeps_data(&self) -> bool {
+        let is_written = |mount: &Mount| {
+            let is_kept = matches!(mount.source, MountSource::Volume { .. } | MountSource::Bind { .. });
+            is_kept && !mount.read_only
+        };
+        self.workload.containers().any(|container| container.mounts.iter().any(is_written))
     }
 
     /// Joins a network under further names. A pod on the host's network joins none.

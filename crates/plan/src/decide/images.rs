@@ -108,17 +108,16 @@ fn mounted_by(draft: &Draft<'_>, workload: &Workload, container: &Container) -> 
 fn obtain_image(draft: &mut Draft<'_>, subject: Subject<'_>, needed: &Needed) -> bool {
     let Subject { name, workload } = subject;
     let Needed { image, pull, build } = needed;
+    if draft.facts.needs_no_pull(workload, image, *pull) {
+        return true;
+    }
     let is_present = draft.facts.has_image(workload, image);
     let is_here = is_present && draft.facts.is_verified(workload, image);
-    match pull {
-        PullPolicy::IfNotPresent | PullPolicy::Never | PullPolicy::Every(_) if is_here => return true,
-        PullPolicy::Never if !is_present => {
-            let platform = draft.facts.needed_platform(workload, image);
-            draft.wait(Wait::never_pulled(name, image, platform.as_ref()));
-            hold_for(draft, subject);
-            return false;
-        }
-        PullPolicy::Always | PullPolicy::IfNotPresent | PullPolicy::Every(_) | PullPolicy::Never => {}
+    if *pull == PullPolicy::Never && !is_present {
+        let platform = draft.facts.needed_platform(workload, image);
+        draft.wait(Wait::never_pulled(name, image, platform.as_ref()));
+        hold_for(draft, subject);
+        return false;
     }
     if !is_present && let Some((platform, other)) = needed_for_another_platform(draft, subject, image) {
         draft.wait(Wait::one_platform_per_image(name, image, &platform, &other));

@@ -5,8 +5,8 @@
 use std::{cell::OnceCell, collections::BTreeSet, path::PathBuf};
 
 use driftless_model::{
-    FailedCommit, ImageRef, Observed, Record, SpecHash, Stack, StackHash, Subject, Timestamp, Workload,
-    WorkloadName, is_helper_image, label, signature_keys,
+    FailedCommit, ImageRef, Observed, PullPolicy, Record, SpecHash, Stack, StackHash, Subject, Timestamp,
+    Workload, WorkloadName, is_helper_image, label, signature_keys,
 };
 
 use crate::{
@@ -222,6 +222,12 @@ impl<'a> Facts<'a> {
             named.digest().is_some_and(|digest| self.record.verified_images.contains(digest, &keys))
         };
         self.observed.images.get(image).is_some_and(|found| found.digests_of(image).any(is_known))
+    }
+
+    /// Whether containers can be created from the image that is here, also when its registry does not answer. An image with an
+    /// age is pulled before a creation, and used as it is if that fails.
+    pub(crate) fn needs_no_pull(&self, workload: &Workload, image: &str, pull: PullPolicy) -> bool {
+        pull != PullPolicy::Always && self.has_image(workload, image) && self.is_verified(workload, image)
     }
 
     /// The signature that the image of a workload must have before a container is created from it.

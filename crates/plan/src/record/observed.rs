@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 
 use driftless_model::{
     AppName, Completion, ContainerId, Crash, EngineKind, Format, Image, Instance, InstanceId, Observed,
-    PlatformImage, Preparation, Progress, Readiness, Record, Role, SpecHash, Stack, State, Subject,
-    Timestamp, UnknownEnd, Update, Workload, WorkloadName, swarm_service_name,
+    PlatformImage, Preparation, Progress, PullPolicy, Readiness, Record, Role, SpecHash, Stack, State,
+    Subject, Timestamp, UnknownEnd, Update, Workload, WorkloadName, swarm_service_name,
 };
 
 use crate::{
     backoff::{CRASH_RESET, LONGEST_PAUSE, crash_delay},
     facts::{
-        self,
+        self, Facts,
         canary::current_step,
         classify,
         heals::{TRIES, WINDOW},
@@ -156,7 +156,7 @@ fn awaiting_images<'a>(
                 |name: &&WorkloadName| service(name).is_some_and(|found| awaits_image(swarm, found, now));
             workloads.keys().filter(lacks_image).collect()
         }
-        None => lacking_images(record, target, observed),
+        None => lacking_images(record, target, observed, now),
     };
     loop {
         let depends = |workload: &Workload| workload.after.iter().any(|it| awaiting.contains(&it.workload));
@@ -169,11 +169,12 @@ fn awaiting_images<'a>(
     }
 }
 
-/// The workloads with an image that this host lacks.
+/// The workloads with an image that this host lacks, or that cannot be used without a pull that has failed.
 fn lacking_images<'a>(
     record: &Record,
     target: &Target<'a>,
     observed: &Observed,
+    now: Timestamp,
 ) -> BTreeSet<&'a WorkloadName> {
     // A rollback goes back to digests.
     let names = |image: PlatformImage| {
@@ -188,17 +189,32 @@ fn lacking_images<'a>(
         };
         observed.images.get(name).is_some_and(fits)
     };
-    let is_lacking = |image: PlatformImage| {
-        let names: Vec<PlatformImage> = names(image).collect();
-        names.iter().any(|name| record.pulls.contains_key(name)) || !names.iter().any(is_here)
-    };
+    let is_lacking = |image: PlatformImage| !names(image).any(|name| is_here(&name));
     let workloads = &target.stack.workloads;
+    let facts = (!record.pulls.is_empty()).then(|| Facts::new(target, observed, record, now));
+    let has_failed_pull = |workload: &Workload| {
+        let Some(facts) = &facts else { return false };
+        let mut parts = workload.parts.iter();
+        awaits_pull(facts, workload) || parts.any(|part| awaits_pull(facts, &workload.of_part(part)))
+    };
     let lacks_image = |workload: &Workload| {
         let mounted = workload.mounted_images().map(|image| PlatformImage::from(image.clone()));
-        workload.own_images().chain(mounted).any(is_lacking)
+        workload.own_images().chain(mounted).any(is_lacking) || has_failed_pull(workload)
     };
     let lacking = workloads.iter().filter(|(_, workload)| lacks_image(workload));
     lacking.map(|(name, _)| name).collect()
+}
+
+/// Whether an image of a container could not be pulled, built or verified, and no container can be created without that. One that
+/// is only too old is used as it is, so its failed pull delays no rollout.
+fn awaits_pull(facts: &Facts<'_>, workload: &Workload) -> bool {
+    let awaits = |image: &str, pull: PullPolicy| {
+        facts.record.pulls.contains_key(&facts.asked_image(workload, image))
+            && !facts.needs_no_pull(workload, image, pull)
+    };
+    let mut mounted = workload.container.mounted_images();
+    awaits(&facts.image(workload), workload.pull)
+        || mounted.any(|image| awaits(image, workload.mounted_pull(image)))
 }
 
 /// Notes which parts of pods are genuine, completed or crashed.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use driftless_model::{Attempt, NetworkMode, Peer, PullPolicy, Replacement, Strategy};
+use driftless_model::{Attempt, NetworkMode, Peer, PullPolicy, Readiness, Replacement, Strategy};
 use driftless_plan::{Action, Plan, WaitReason};
 
 use crate::stage::{Stage, stack, workload};
@@ -50,6 +50,30 @@ fn old_image_is_used_when_its_pull_fails() {
     stage.world.observed.instances.clear();
     assert_eq!(rounds(&mut stage, 300), ["web:1"], "the next creation asks again");
     assert!(stage.named("shop-web-1").is_running());
+}
+
+/// The pull is not repeated before the next creation, which never comes.
+#[test]
+fn rollout_with_an_old_image_is_late_in_time() {
+    let mut stage = without_registry(PullPolicy::Every(DAY));
+    stage.stack.workloads.get_mut(&"web".into()).unwrap().replicas = 2;
+    rounds(&mut stage, 60);
+    assert!(stage.named("shop-web-2").is_running() && stage.record.settled.is_some());
+    stage.stack.workloads.get_mut(&"web".into()).unwrap().container.user = Some("1000".to_owned());
+    let mut is_late = false;
+    for _ in 0..700 {
+        let plan = stage.round();
+        is_late |= plan.waits.iter().any(|wait| wait.is(WaitReason::ProgressDeadlineExceeded));
+        stage.tick(SECOND);
+        for instance in stage.world.observed.instances.values_mut() {
+            if instance.config.user.is_some() {
+                instance.readiness = Readiness::NotReady { reason: "status 500".to_owned() };
+            }
+        }
+    }
+    let instances = stage.world.observed.instances.values();
+    assert_eq!(instances.filter(|instance| instance.config.user.is_some()).count(), 1);
+    assert!(is_late && !stage.record.pulls.is_empty());
 }
 
 #[test]

@@ -167,6 +167,13 @@ fn container_that_reads_its_namespace_has_the_file() {
     let at = |folder: &str| format!("{wait}, volumeMounts: [{{name: v, mountPath: {folder}}}]");
     assert_eq!(mounts("volumes: [{name: v, emptyDir: {}}],", &at("/var/run")), 2);
     assert_eq!(mounts("volumes: [{name: v, hostPath: {path: /run}}],", &at("/var/run")), 1);
+    // `/var/run` is a link to `/run` in most images.
+    assert_eq!(mounts("volumes: [{name: v, emptyDir: {}}],", &at("/run")), 2);
+    assert_eq!(mounts("volumes: [{name: v, hostPath: {path: /run}}],", &at("/run")), 1);
+    let files =
+        "volumes: [{name: v, downwardAPI: {items: [{path: a, fieldRef: {fieldPath: metadata.namespace}}]}}],";
+    assert_eq!(mounts(files, &at("/srv")), 2);
+    assert_eq!(mounts(files, &at("/run/secrets")), 1);
     let folder = PATH.strip_suffix("/namespace").unwrap();
     assert_eq!(mounts("volumes: [{name: v, emptyDir: {}}],", &at(folder)), 1);
 }

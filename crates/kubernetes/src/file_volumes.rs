@@ -18,6 +18,9 @@ use driftless_yaml::Node;
 /// The path at which a cluster gives each container the namespace of its pod.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
+/// The same file in most images, where `/var/run` is a link to `/run`.
+const LINKED_NAMESPACE_FILE: &str = "/run/secrets/kubernetes.io/serviceaccount/namespace";
+
 /// The files of a volume.
 pub(super) struct Files {
     pub(super) tree: ContentTree,
@@ -116,12 +119,13 @@ pub(super) fn mount_namespace(object: &Object<'_>, about: &About<'_>, container:
     }
     let is_taken = |mount: &Mount| {
         let is_empty = matches!(mount.source, MountSource::Empty | MountSource::Anonymous);
-        match NAMESPACE_FILE.strip_prefix(mount.target.as_str()) {
+        let is_taken_at = |file: &str| match file.strip_prefix(mount.target.as_str()) {
             Some("" | "/namespace") => true,
             // The engine would create the file in a volume or in a folder of the host, and cannot if that is read-only.
             Some(inside) => inside.starts_with('/') && (mount.read_only || !is_empty),
             None => false,
-        }
+        };
+        is_taken_at(NAMESPACE_FILE) || is_taken_at(LINKED_NAMESPACE_FILE)
     };
     if container.mounts.iter().any(is_taken) {
         return;

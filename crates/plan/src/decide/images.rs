@@ -60,9 +60,14 @@ fn is_cut_off(facts: &Facts<'_>, name: &WorkloadName) -> bool {
 /// Sees that all images of a workload are or will be here. False if one of them cannot be had for now, which is said.
 pub(crate) fn obtain_all(draft: &mut Draft<'_>, subject: Subject<'_>) -> bool {
     let Subject { name, workload } = subject;
+    let is_held = draft.missing_images.contains(name);
     let mut can_be_had = obtain(draft, subject);
     for part in &workload.parts {
         can_be_had &= obtain(draft, Subject { name, workload: &workload.of_part(part) });
+    }
+    // The image of an older version is not of the commit.
+    if !is_held && !draft.facts.is_desired(subject) && draft.missing_images.remove(name) {
+        draft.kept_without_image.insert(name.clone());
     }
     can_be_had
 }

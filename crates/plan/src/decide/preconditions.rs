@@ -181,8 +181,8 @@ pub(crate) fn unmet(draft: &Draft<'_>, dependency: &Dependency, is_as_before: bo
         .find_map(|it| crash_of(draft.facts.record, it).filter(|crash| crash.count > 0 || is_final(it)));
     let is_unhealthy =
         |it: &&Instance| matches!(it.state, State::Running { health: Health::Unhealthy, since: _ });
-    let has_failed =
-        || crash.is_some() || current.iter().any(is_unhealthy) || draft.missing_images.contains(on);
+    let lacks_image = || draft.missing_images.contains(on) || draft.kept_without_image.contains(on);
+    let has_failed = || crash.is_some() || current.iter().any(is_unhealthy) || lacks_image();
     if !required && has_failed() {
         return None;
     }

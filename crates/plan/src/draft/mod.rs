@@ -30,6 +30,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) provided: BTreeMap<String, usize>,
     /// Workloads with an image that cannot be pulled or built now. While there is one, nothing is stopped for the commit.
     pub(crate) missing_images: BTreeSet<WorkloadName>,
+    /// Workloads that are kept at an older version whose image cannot be had now. That holds back nothing of the commit.
+    pub(crate) kept_without_image: BTreeSet<WorkloadName>,
     /// Workloads that wait for `PreSync` hooks or a lower wave, and do not go back. Their containers keep the files that they have read.
     pub(crate) without_turn: BTreeSet<WorkloadName>,
     /// Workloads with containers that Docker Compose started and nobody adopted.
@@ -69,6 +71,7 @@ impl<'a> Draft<'a> {
             pulls: BTreeMap::new(),
             provided: BTreeMap::new(),
             missing_images: BTreeSet::new(),
+            kept_without_image: BTreeSet::new(),
             without_turn: BTreeSet::new(),
             not_adopted: BTreeSet::new(),
             returning: BTreeSet::new(),

@@ -101,6 +101,26 @@ fn always_pulled_image_of_a_kept_version_waits_too() {
     assert!((1..9).contains(&asked), "{asked} pulls");
 }
 
+/// A workload of a later wave has lost its container, and its older image.
+#[test]
+fn image_of_a_kept_version_holds_back_no_commit() {
+    let versions = |web: &str, zed: &str| {
+        let mut web = workload(web, 1);
+        (web.pull, web.wave) = (PullPolicy::Always, 1);
+        stack([("web", web), ("zed", workload(zed, 1))])
+    };
+    let mut stage = Stage::new(versions("web:1", "zed:1"));
+    rounds(&mut stage, 10);
+    assert!(stage.record.settled.is_some());
+    stage.world.registry = Some(["web:2", "zed:2"].map(str::to_owned).into());
+    stage.stack = versions("web:2", "zed:2");
+    stage.world.observed.instances.retain(|_, instance| instance.name != "shop-web-1");
+    rounds(&mut stage, 300);
+    let instances = stage.world.observed.instances.values();
+    let images: Vec<&str> = instances.map(|instance| instance.config.image.as_str()).collect();
+    assert!(images.len() == 2 && images.contains(&"web:2") && images.contains(&"zed:2"), "{images:?}");
+}
+
 #[test]
 fn creation_that_is_held_back_pulls_nothing() {
     for policy in [PullPolicy::Always, PullPolicy::Every(DAY)] {

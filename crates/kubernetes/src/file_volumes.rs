@@ -12,13 +12,12 @@ use super::{
     object::Key,
     reader::{Object, Value},
 };
-use driftless_model::{Access, Container, Content, ContentTree, Mount, MountSource, downward};
+use driftless_model::{
+    Access, Container, Content, ContentTree, Mount, MountSource, NAMESPACE_FILE, downward,
+};
 use driftless_yaml::Node;
 
-/// The path at which a cluster gives each container the namespace of its pod.
-const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-
-/// The same file in most images, where `/var/run` is a link to `/run`.
+/// [`NAMESPACE_FILE`] in most images, where `/var/run` is a link to `/run`.
 const LINKED_NAMESPACE_FILE: &str = "/run/secrets/kubernetes.io/serviceaccount/namespace";
 
 /// The files of a volume.

@@ -188,7 +188,9 @@ pub use ip_network::IpNetwork;
 pub use job::{Job, JobEnd, JobOutcome, JobRecord};
 pub use lifecycle::{Completion, Probe, ProbeAction, Probes, PullPolicy};
 pub use mask::Mask;
-pub use mount::{InPlace, Mount, MountSource, OnChange, in_place_of, in_place_path, is_system_path};
+pub use mount::{
+    InPlace, Mount, MountSource, NAMESPACE_FILE, OnChange, in_place_of, in_place_path, is_system_path,
+};
 pub use name::{AgentId, AppName, ContainerId, InstanceId, InvalidName, WorkloadName};
 pub use namespace::{Namespace, Peer, VolumesFrom};
 pub use nested_mount::NestedMount;

@@ -35,6 +35,9 @@ impl Mount {
     }
 }
 
+/// The path at which a Kubernetes cluster gives each container the namespace of its pod.
+pub const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
 /// Folders of a host that hold sockets, devices and settings, and the data of no container.
 const SYSTEM: [&str; 6] = ["/dev", "/etc", "/proc", "/run", "/sys", "/var/run"];
 

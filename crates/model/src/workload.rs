@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Build, CanaryStep, Completion, Container, ContentId, Cron, FailureRule, Healthcheck, HookPhase,
-    IgnoredField, ImageUpdate, InPlace, Job, Location, Member, NetworkMode, Part, Peer, Probe, Probes,
-    PullPolicy, Role, SpecHash, Update, WorkloadName,
+    IgnoredField, ImageUpdate, InPlace, Job, Location, Member, NAMESPACE_FILE, NetworkMode, Part, Peer,
+    Probe, Probes, PullPolicy, Role, SpecHash, Update, WorkloadName,
 };
 use crate::defaults::is_default;
 
@@ -407,10 +407,19 @@ impl Workload {
         self.work_without(|container| container.ports.clear())
     }
 
-    fn work_without(&self, clear_ports: impl Fn(&mut Container)) -> SpecHash {
+    /// As [`Workload::work`], without the file of its namespace. Older agents mounted none.
+    pub fn work_without_namespace_file(&self) -> SpecHash {
+        self.work_without(|container| {
+            container.ports.clear();
+            container.expose.clear();
+            container.mounts.retain(|mount| mount.target != NAMESPACE_FILE);
+        })
+    }
+
+    fn work_without(&self, clear: impl Fn(&mut Container)) -> SpecHash {
         let mut apart = self.clone();
         for container in apart.containers_mut() {
-            clear_ports(container);
+            clear(container);
             if let NetworkMode::Networks(networks) = &mut container.network_mode {
                 networks.clear();
             }

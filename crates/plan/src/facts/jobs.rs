@@ -84,7 +84,15 @@ pub(crate) fn is_same(known: &JobRecord, parts: &[JobPart<'_>]) -> bool {
     let has_completed = known.ended.as_ref().is_some_and(|end| end.outcome == JobOutcome::Complete);
     let has_same_manifest =
         || known.manifest.as_ref().is_some_and(|manifest| manifest_of(parts).as_ref() == Some(manifest));
-    is_of(&known.spec, parts) || (has_completed && has_same_manifest())
+    let is_of_older_agent = || known.manifest.is_none() && known.spec == spec_without_namespace_file(parts);
+    is_of(&known.spec, parts) || (has_completed && (has_same_manifest() || is_of_older_agent()))
+}
+
+/// The hash by which an older agent, which recorded no manifest, identified a Job that names the path of its namespace's file.
+fn spec_without_namespace_file(parts: &[JobPart<'_>]) -> SpecHash {
+    let without =
+        |part: &JobPart<'_>| with_completions(part, part.subject.workload.work_without_namespace_file());
+    SpecHash::of(&parts.first().map(without))
 }
 
 /// When a Job completed with this manifest or content.

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use driftless_model::{HealthStatus, Instance, Record, State};
+use driftless_model::{HealthStatus, Instance, NAMESPACE_FILE, Record, State};
 use driftless_plan::{is_in_force, suppose_completed, with_resolved_images};
 
 use crate::batch::{exit, judged, manifest, played, several_containers, stack, stage, work_that_ends};
@@ -265,4 +265,23 @@ fn jobs_recorded_without_a_manifest_are_not_run_again() {
     assert_eq!(played(&mut stage, 3, 5), [""; 0]);
     stage.stack = stack(&text("two"));
     assert_eq!(played(&mut stage, 10, 5), [""; 0]);
+}
+
+/// An older agent mounted no file with the namespace.
+#[test]
+fn completed_job_is_not_run_again_for_its_namespace_file() {
+    let text = manifest("good:1", "Never", "  completions: 1")
+        .replace("args: [run,", &format!("args: [{NAMESPACE_FILE},"));
+    let mut stage = stage(&text);
+    stage.stack.workloads.get_mut(&"work".into()).unwrap().container.mounts.clear();
+    assert_eq!(played(&mut stage, 10, 5).len(), 1);
+    let job = "work".into();
+    let known = stage.record.jobs.get_mut(&job).unwrap();
+    known.manifest = None;
+    let (old, at) = (known.spec.clone(), known.ended.as_ref().unwrap().at);
+    stage.record.completed_jobs = Default::default();
+    stage.record.completed_jobs.insert(&job, &old, at);
+    stage.stack = stack(&text);
+    assert_eq!(played(&mut stage, 10, 5), [""; 0]);
+    assert_ne!(stage.record.jobs[&job].spec, old);
 }

@@ -278,6 +278,37 @@ async fn programs_get_all_fields_and_a_signature() {
     assert_eq!(apprise.body["type"], "success");
 }
 
+#[tokio::test]
+async fn message_that_apprise_sent_in_part_is_sent_twice() {
+    let details =
+        json!([["INFO", "", "Sent Discord notification."], ["WARNING", "", "Failed to send Email."]]);
+    let log = json!({ "error": "not sent", "details": details }).to_string();
+    let routes = Router::new().fallback(any(move || async move { (StatusCode::FAILED_DEPENDENCY, log) }));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/notify/home", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
+    let settings = settings(&format!("receivers:\n- name: it\n  type: apprise\n  url: {url}\n"));
+    let sender = sender(&settings.notifications.receivers[0]);
+    let numbered =
+        |number| Notification { number, ..notification(IncidentKind::Degraded, IncidentPhase::Opened) };
+    for (batch, is_sent) in [
+        // The entry about Discord can be that of another client.
+        (vec![numbered(1)], false),
+        (vec![numbered(1), numbered(2)], true),
+        (vec![numbered(3)], false),
+        (vec![numbered(4)], false),
+        (vec![numbered(4)], true),
+    ] {
+        match sender.send(&batch, &place(), NOON).await {
+            Ok(refused) => assert!(is_sent && refused.len() == 1, "{batch:?}"),
+            Err(error) => {
+                assert!(!is_sent && error.to_string().contains("424: Failed to send Email."), "{error}");
+                assert!(!error.is_temporary(), "the next try is after 10 minutes");
+            }
+        }
+    }
+}
+
 /// The base64 of an HMAC-SHA256, by another program than ours.
 fn openssl_hmac(key: &[u8], text: &str) -> String {
     let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -43,8 +43,8 @@ fn by_status(answer: Answer) -> Result<Vec<RefusedRecipient>, Error> {
 }
 
 /// The meaning of an answer of an Apprise API server, which passes the message on to services. It answers 204 if it knows no
-/// service, and 424 if at least one has failed. The others have got the message then: if their entries in the log, which is
-/// part of the answer, say so, it is not sent again.
+/// service, and 424 if at least one has failed. The others have got the message then, if the log in the answer says so. `Sender`
+/// asks for a second answer that does, because the log can have entries about messages of other clients.
 fn apprise(answer: Answer) -> Result<Vec<RefusedRecipient>, Error> {
     match answer.status.as_u16() {
         204 => {

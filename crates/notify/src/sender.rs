@@ -37,6 +37,8 @@ pub struct Sender {
     read_secret: ReadSecret,
     /// The mails that are tried again, by the id of their batch.
     mails: Arc<Mutex<BTreeMap<String, MailProgress>>>,
+    /// The first notification of the last message, if the service answered that others have got it and that a recipient has not.
+    in_part: Arc<Mutex<Option<u64>>>,
 }
 
 impl Sender {
@@ -48,7 +50,7 @@ impl Sender {
     pub fn new(receiver: NotificationReceiver, read_secret: ReadSecret) -> Result<Self, Error> {
         let place = Place { host: "host".to_owned(), url: Some("https://host".to_owned()) };
         message::check(&receiver, &place)?;
-        Ok(Self { receiver, read_secret, mails: Arc::default() })
+        Ok(Self { receiver, read_secret, mails: Arc::default(), in_part: Arc::default() })
     }
 
     /// The settings of the receiver.
@@ -104,7 +106,7 @@ impl Sender {
         match self.prepare(batch)? {
             Prepared::Http(request) => {
                 let answer = client::send(*request, self.receiver.ca_file.as_deref()).await?;
-                answers::outcome(&self.receiver.target, answer)
+                self.confirmed(answers::outcome(&self.receiver.target, answer), batch)
             }
             Prepared::Mail(outgoing) => {
                 let id = batch.id();
@@ -126,6 +128,27 @@ impl Sender {
                 drop(mails);
                 result
             }
+        }
+    }
+
+    /// The outcome of a message that one HTTP server passes on to several recipients. Apprise can answer with entries of its log that
+    /// are about the messages of other clients, so one answer does not prove that anybody has got this message: it is refused, and
+    /// counts as sent if the next answer says the same. A notification that joins meanwhile does not begin this again.
+    fn confirmed(
+        &self,
+        outcome: Result<Vec<RefusedRecipient>, Error>,
+        batch: &Batch<'_>,
+    ) -> Result<Vec<RefusedRecipient>, Error> {
+        let is_partial = outcome.as_ref().is_ok_and(|refused| !refused.is_empty());
+        let first = batch.notifications.first().map(|notification| notification.number);
+        let partial = first.filter(|_| is_partial);
+        let earlier = {
+            let mut in_part = self.in_part.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *in_part, partial)
+        };
+        match outcome {
+            Ok(mut refused) if is_partial && earlier != first => Err(refused.remove(0).error),
+            outcome => outcome,
         }
     }
 

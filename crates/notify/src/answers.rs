@@ -56,7 +56,7 @@ fn apprise(answer: Answer) -> Result<Vec<RefusedRecipient>, Error> {
             let json: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
             let details = json["details"].as_array().into_iter().flatten();
             let entries: Vec<(&str, &str)> = details.filter_map(level_and_text).collect();
-            let is_sent = entries.iter().any(|(level, text)| *level == "INFO" && text.starts_with("Sent "));
+            let is_sent = entries.iter().any(|(level, text)| *level == "INFO" && says_sent(text));
             // Errors are left out: they can repeat the URL of a service, with its password.
             let warnings = entries.iter().filter(|(level, _)| *level == "WARNING").map(|(_, text)| *text);
             let warnings = warnings.collect::<Vec<_>>().join("; ");
@@ -74,6 +74,12 @@ fn apprise(answer: Answer) -> Result<Vec<RefusedRecipient>, Error> {
         }
         _ => by_status(answer),
     }
+}
+
+/// Whether an entry of the log of Apprise says that a service has got a message. Plivo's begins with `Send`, and those of Lark, QQ,
+/// Spike and SpugPush end so.
+fn says_sent(text: &str) -> bool {
+    text.starts_with("Sent ") || text.starts_with("Send ") || text.ends_with(" sent successfully.")
 }
 
 /// An entry of the log of Apprise: level, time and text.
@@ -103,17 +109,23 @@ mod tests {
 
     #[test]
     fn message_that_apprise_sent_to_others_is_delivered() {
-        let body = json!({
-            "error": "One or more notification could not be sent",
-            "details": [["INFO", "2026-01-01 12:00:00,000", "Sent Telegram notification."], FAILED],
-        });
-        let refused = apprise_answers(StatusCode::FAILED_DEPENDENCY, &body.to_string()).unwrap();
-        assert_eq!(refused.len(), 1);
-        let text = refused[0].to_string();
-        assert_eq!(
-            text,
-            "a service of Apprise did not get the message, others did: apprise answers 424: Failed to send Email."
-        );
+        for sent in [
+            "Sent Telegram notification.",
+            "Lark notification sent successfully.",
+            "Send 1 Plivo notification to +49123",
+        ] {
+            let body = json!({
+                "error": "One or more notification could not be sent",
+                "details": [["INFO", "2026-01-01 12:00:00,000", sent], FAILED],
+            });
+            let refused = apprise_answers(StatusCode::FAILED_DEPENDENCY, &body.to_string()).unwrap();
+            assert_eq!(refused.len(), 1);
+            let text = refused[0].to_string();
+            assert_eq!(
+                text,
+                "a service of Apprise did not get the message, others did: apprise answers 424: Failed to send Email."
+            );
+        }
     }
 
     #[test]

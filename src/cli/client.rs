@@ -40,6 +40,9 @@ const WORK_WITHIN: Duration = Duration::from_mins(30);
 /// A stream sends a comment every 15 s.
 const STREAM_SILENCE: Duration = Duration::from_secs(45);
 
+/// The reason of an error about an answer that is late.
+const LATE: &str = "it did not answer in time";
+
 /// The code of the answer to a token that was right once.
 const TOKEN_EXPIRED: &str = "tokenExpired";
 
@@ -96,6 +99,9 @@ pub(crate) enum Error {
     },
     #[error("no agent answers at {server}: {reason}")]
     NoAgent { server: String, reason: String },
+    /// The answer to a request that changes something is late.
+    #[error("the agent at {server} may still do what was asked: {reason}")]
+    Unanswered { server: String, reason: String },
     #[error("the agent at {server} requires a token{}", if *.sent { "; the one that was sent is wrong" } else { "" })]
     Unauthorized { server: String, sent: bool },
     /// An error that the agent returned.
@@ -117,6 +123,9 @@ impl Error {
                 "is `driftless run` running? Give another address with --server or DRIFTLESS_SERVER"
                     .to_owned(),
             ),
+            Self::Unanswered { .. } => {
+                Some("look at the result, as with `driftless status`, before you repeat the command".to_owned())
+            }
             Self::Unauthorized { .. } => {
                 Some("name a file with the token in --token-file or DRIFTLESS_TOKEN_FILE".to_owned())
             }
@@ -179,7 +188,7 @@ impl Error {
     /// Whether the agent may be available again later.
     pub(super) fn is_absence(&self) -> bool {
         match self {
-            Self::NoAgent { .. } => true,
+            Self::NoAgent { .. } | Self::Unanswered { .. } => true,
             Self::Answer { status, .. } => *status == StatusCode::SERVICE_UNAVAILABLE,
             Self::Address(_)
             | Self::TokenFile { .. }
@@ -297,7 +306,7 @@ impl Client {
             let response = self.send(&self.endless, Method::POST, path, &[], None::<&()>).await?;
             self.decode(response).await
         };
-        timeout(WORK_WITHIN, work).await.unwrap_or_else(|_| Err(self.unanswered()))
+        timeout(WORK_WITHIN, work).await.unwrap_or_else(|_| Err(self.unanswered(LATE)))
     }
 
     /// A request without an answer.
@@ -349,7 +358,7 @@ impl Client {
         }
         let response = request.send().await.map_err(|error| {
             let may_be_done = !only_asks && error.is_timeout() && !error.is_connect();
-            if may_be_done { self.unanswered() } else { self.no_agent(&error) }
+            if may_be_done { self.unanswered(LATE) } else { self.no_agent(&error) }
         })?;
         let status = response.status();
         if status.is_success() {
@@ -370,13 +379,17 @@ impl Client {
                 };
                 Err(Error::Answer { status, code: error.code, message: error.message, help })
             }
-            Err(_) => Err(self.foreign_answer(status)),
+            Err(_) => Err(self.foreign_answer(status, only_asks)),
         }
     }
 
-    /// An error that another server answers. While the agent starts again, a reverse proxy answers for it.
-    fn foreign_answer(&self, status: StatusCode) -> Error {
+    /// An error that another server answers. While the agent starts again, a reverse proxy answers for it. With 504, a proxy has
+    /// passed the request on.
+    fn foreign_answer(&self, status: StatusCode, only_asks: bool) -> Error {
         match status {
+            StatusCode::GATEWAY_TIMEOUT if !only_asks => {
+                self.unanswered(&format!("a proxy in front of it did not wait for its answer ({status})"))
+            }
             StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
                 let reason = format!("a proxy in front of it answers {status}");
                 Error::NoAgent { server: self.address(), reason }
@@ -417,14 +430,13 @@ impl Client {
     }
 
     /// The agent has got the request, and its answer is late.
-    fn unanswered(&self) -> Error {
-        let reason = "it did not answer in time, and may still do what was asked".to_owned();
-        Error::NoAgent { server: self.address(), reason }
+    fn unanswered(&self, reason: &str) -> Error {
+        Error::Unanswered { server: self.address(), reason: reason.to_owned() }
     }
 
     fn no_agent(&self, error: &reqwest::Error) -> Error {
         let reason = if error.is_timeout() {
-            "it did not answer in time".to_owned()
+            LATE.to_owned()
         } else {
             // Only the innermost cause is useful: `Connection refused`.
             root_cause(error).unwrap_or_else(|| error.to_string())

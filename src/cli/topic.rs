@@ -82,7 +82,9 @@ impl Topic {
             client::Error::NoAgent { reason, .. } if reason.contains("certificate") => {
                 Some(Self::Certificates)
             }
-            client::Error::NoAgent { .. } | client::Error::Foreign { .. } => Some(Self::Agent),
+            client::Error::NoAgent { .. }
+            | client::Error::Unanswered { .. }
+            | client::Error::Foreign { .. } => Some(Self::Agent),
             client::Error::Unauthorized { .. }
             | client::Error::TokenFile { .. }
             | client::Error::Token(_) => Some(Self::Access),

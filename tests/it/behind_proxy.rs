@@ -44,6 +44,20 @@ async fn proxy_without_an_agent_behind_it_is_named() {
 }
 
 #[tokio::test]
+async fn agent_may_still_do_a_request_that_a_proxy_gives_up() {
+    let late = || vec![("504 Gateway Timeout", "<html></html>".to_owned())];
+    let server = answering(late()).await;
+    let (code, _, error) = run(server, &["images", "--remove"]).await;
+    assert_eq!(code, 2);
+    let sentence = format!(
+        "error: the agent at http://{server} may still do what was asked: a proxy in front of it did not wait for its answer (504 Gateway Timeout)\n"
+    );
+    assert!(error.starts_with(&sentence), "{error}");
+    let (_, _, error) = run(answering(late()).await, &["images"]).await;
+    assert!(error.starts_with("error: no agent answers at "), "{error}");
+}
+
+#[tokio::test]
 async fn release_waits_for_an_agent_behind_a_proxy() {
     let status = AgentStatus {
         version: "0.1.0".to_owned(),

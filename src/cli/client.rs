@@ -102,6 +102,9 @@ pub(crate) enum Error {
     /// The answer to a request that changes something is late.
     #[error("the agent at {server} may still do what was asked: {reason}")]
     Unanswered { server: String, reason: String },
+    /// An answer that began and has no end.
+    #[error("the output of the agent at {server} broke off: {reason}")]
+    BrokenStream { server: String, reason: String },
     #[error("the agent at {server} requires a token{}", if *.sent { "; the one that was sent is wrong" } else { "" })]
     Unauthorized { server: String, sent: bool },
     /// An error that the agent returned.
@@ -125,6 +128,9 @@ impl Error {
             ),
             Self::Unanswered { .. } => {
                 Some("look at the result, as with `driftless status`, before you repeat the command".to_owned())
+            }
+            Self::BrokenStream { .. } => {
+                Some("`driftless status` says whether the agent answers and accepts the token".to_owned())
             }
             Self::Unauthorized { .. } => {
                 Some("name a file with the token in --token-file or DRIFTLESS_TOKEN_FILE".to_owned())
@@ -188,7 +194,7 @@ impl Error {
     /// Whether the agent may be available again later.
     pub(super) fn is_absence(&self) -> bool {
         match self {
-            Self::NoAgent { .. } | Self::Unanswered { .. } => true,
+            Self::NoAgent { .. } | Self::Unanswered { .. } | Self::BrokenStream { .. } => true,
             Self::Answer { status, .. } => *status == StatusCode::SERVICE_UNAVAILABLE,
             Self::Address(_)
             | Self::TokenFile { .. }
@@ -332,7 +338,7 @@ impl Client {
     }
 
     pub(super) fn broken_stream(&self, error: &reqwest::Error) -> Error {
-        self.no_agent(error)
+        Error::BrokenStream { server: self.address(), reason: innermost(error) }
     }
 
     async fn send(
@@ -435,13 +441,7 @@ impl Client {
     }
 
     fn no_agent(&self, error: &reqwest::Error) -> Error {
-        let reason = if error.is_timeout() {
-            LATE.to_owned()
-        } else {
-            // Only the innermost cause is useful: `Connection refused`.
-            root_cause(error).unwrap_or_else(|| error.to_string())
-        };
-        Error::NoAgent { server: self.address(), reason }
+        Error::NoAgent { server: self.address(), reason: innermost(error) }
     }
 
     pub(super) fn foreign(&self, reason: String) -> Error {
@@ -460,6 +460,14 @@ impl Authorities {
             Self::Unchecked => builder.tls_danger_accept_invalid_certs(true),
         }
     }
+}
+
+/// The innermost cause of an error, such as `Connection refused`. Only that is useful.
+fn innermost(error: &reqwest::Error) -> String {
+    if error.is_timeout() {
+        return LATE.to_owned();
+    }
+    root_cause(error).unwrap_or_else(|| error.to_string())
 }
 
 fn read_authorities(path: &Path) -> Result<Authorities, Error> {

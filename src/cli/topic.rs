@@ -84,6 +84,7 @@ impl Topic {
             }
             client::Error::NoAgent { .. }
             | client::Error::Unanswered { .. }
+            | client::Error::BrokenStream { .. }
             | client::Error::Foreign { .. } => Some(Self::Agent),
             client::Error::Unauthorized { .. }
             | client::Error::TokenFile { .. }

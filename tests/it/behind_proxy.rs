@@ -2,7 +2,8 @@
 
 use std::net::SocketAddr;
 
-use driftless_model::{AgentStatus, Timestamp};
+use driftless_model::{AgentStatus, Timestamp, label};
+use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -10,17 +11,24 @@ use tokio::{
 
 use crate::cli::run;
 
-/// A server that gives these answers, one for each connection, and then none.
+/// A server that gives answers with these statuses and bodies, one for each connection, and then none.
 async fn answering(answers: Vec<(&'static str, String)>) -> SocketAddr {
+    sending(answers.iter().map(|(status, body)| whole(status, body)).collect()).await
+}
+
+fn whole(status: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
+}
+
+/// A server that sends these texts, one for each connection, and then none.
+async fn sending(answers: Vec<String>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
-        for (status, body) in answers {
+        for answer in answers {
             let (mut connection, _) = listener.accept().await.unwrap();
             let _ = connection.read(&mut [0; 4096]).await.unwrap();
-            let length = body.len();
-            let answer =
-                format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
             connection.write_all(answer.as_bytes()).await.unwrap();
         }
     });
@@ -92,4 +100,26 @@ async fn expired_token_is_not_called_a_wrong_one() {
     let server = answering(vec![("401 Unauthorized", "<html></html>".to_owned())]).await;
     let (_, _, error) = run(server, &["status"]).await;
     assert!(error.contains("requires a token"), "{error}");
+}
+
+#[tokio::test]
+async fn last_line_of_a_log_that_breaks_off_is_printed() {
+    let pod = json!({
+        "kind": "Pod",
+        "metadata": {
+            "name": "web-1",
+            "namespace": "shop",
+            "labels": { (label::APPLICATION): "shop", (label::WORKLOAD): "web" },
+        },
+        "spec": { "containers": [{ "name": "web" }] },
+        "status": { "containerStatuses": [{ "name": "web", "containerID": "docker://abc" }] },
+    });
+    let pods = whole("200 OK", &json!({ "items": [pod] }).to_string());
+    // The last chunk, of length 0, does not come.
+    let log = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n5\r\nready\r\n";
+    let server = sending(vec![pods.clone(), pods, log.to_owned()]).await;
+    let (code, out, error) = run(server, &["logs", "web-1", "--prefix"]).await;
+    assert_eq!((code, out.as_str()), (2, "[pod/web-1/web] ready\n"), "{error}");
+    let sentence = format!("error: the output of the agent at http://{server} broke off: ");
+    assert!(error.starts_with(&sentence), "{error}");
 }

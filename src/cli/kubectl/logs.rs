@@ -98,13 +98,27 @@ async fn print_all(
     is_one_of_several: bool,
     client: &Client,
 ) -> Result<(), CliError> {
+    let printer = |source| LinePrinter::new(source, args.prefix, is_one_of_several);
+    let mut printers: Vec<LinePrinter> = sources.iter().map(printer).collect();
+    let result = pass_all_on(sources, &mut printers, args, client).await;
+    // The output may have broken off within a line.
+    printers.iter_mut().try_for_each(LinePrinter::finish)?;
+    result
+}
+
+async fn pass_all_on(
+    sources: &[Source],
+    printers: &mut [LinePrinter],
+    args: &LogsArgs,
+    client: &Client,
+) -> Result<(), CliError> {
+    let outputs = sources.iter().zip(printers);
     if args.follow {
-        try_join_all(sources.iter().map(|source| pass_on(source, args.prefix, is_one_of_several, client)))
-            .await?;
+        try_join_all(outputs.map(|(source, printer)| pass_on(source, printer, client))).await?;
         return Ok(());
     }
-    for source in sources {
-        pass_on(source, args.prefix, is_one_of_several, client).await?;
+    for (source, printer) in outputs {
+        pass_on(source, printer, client).await?;
     }
     Ok(())
 }
@@ -217,34 +231,53 @@ fn source(
     Ok(Some(Source { route: path(&route, pairs), name: format!("pod/{name}/{container}") }))
 }
 
-/// Streams the output. If several containers print, or lines have a prefix, it prints whole lines.
-async fn pass_on(
-    source: &Source,
-    is_marked: bool,
-    is_one_of_several: bool,
-    client: &Client,
-) -> Result<(), CliError> {
-    let mark = if is_marked { format!("[{}] ", source.name) } else { String::new() };
+/// Streams the output of one container.
+async fn pass_on(source: &Source, printer: &mut LinePrinter, client: &Client) -> Result<(), CliError> {
     let mut response = client.open(&source.route).await?;
-    let mut rest = Vec::new();
     while let Some(bytes) = response.chunk().await.map_err(|error| client.broken_stream(&error))? {
-        if !is_marked && !is_one_of_several {
-            write(&bytes)?;
-            continue;
-        }
-        rest.extend_from_slice(&bytes);
-        if rest.len() > LONGEST_LINE && !rest.contains(&b'\n') {
-            rest.push(b'\n');
-        }
-        let Some(end) = rest.iter().rposition(|it| *it == b'\n') else { continue };
-        let more = rest.split_off(end + 1);
-        write(&marked(&mark, &std::mem::replace(&mut rest, more)))?;
+        printer.push(&bytes)?;
     }
-    if !rest.is_empty() {
-        rest.push(b'\n');
-        write(&marked(&mark, &rest))?;
-    }
+    printer.finish()?;
     Ok(())
+}
+
+/// Prints the output of one container.
+struct LinePrinter {
+    /// The prefix of each line.
+    mark: String,
+    /// Whether it prints whole lines only, since several containers print or lines have a prefix.
+    is_by_line: bool,
+    /// The beginning of a line whose end has not come.
+    rest: Vec<u8>,
+}
+
+impl LinePrinter {
+    fn new(source: &Source, is_marked: bool, is_one_of_several: bool) -> Self {
+        let mark = if is_marked { format!("[{}] ", source.name) } else { String::new() };
+        Self { mark, is_by_line: is_marked || is_one_of_several, rest: Vec::new() }
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if !self.is_by_line {
+            return write(bytes);
+        }
+        self.rest.extend_from_slice(bytes);
+        if self.rest.len() > LONGEST_LINE && !self.rest.contains(&b'\n') {
+            self.rest.push(b'\n');
+        }
+        let Some(end) = self.rest.iter().rposition(|it| *it == b'\n') else { return Ok(()) };
+        let more = self.rest.split_off(end + 1);
+        write(&marked(&self.mark, &std::mem::replace(&mut self.rest, more)))
+    }
+
+    /// Prints a last line without its end, such as a prompt.
+    fn finish(&mut self) -> io::Result<()> {
+        if self.rest.is_empty() {
+            return Ok(());
+        }
+        self.rest.push(b'\n');
+        write(&marked(&self.mark, &std::mem::take(&mut self.rest)))
+    }
 }
 
 /// The longest line; a longer one is split.

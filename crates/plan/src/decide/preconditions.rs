@@ -17,7 +17,7 @@ use crate::{
     facts::{
         ownership::{is_usable_network, is_usable_volume},
         places::places,
-        standing::{crash_of, failure, has_run_and_ended, has_run_hooks, is_up},
+        standing::{awaits_run_with_files, crash_of, failure, has_run_and_ended, has_run_hooks, is_up},
     },
     wait::{Wait, WaitObject},
 };
@@ -151,10 +151,11 @@ fn is_held(draft: &Draft<'_>, subject: Subject<'_>) -> bool {
         || waves::reason_to_wait(draft, subject).is_some()
 }
 
-/// Whether a workload is as it was when all was as Git said.
+/// Whether a workload is as it was when all was as Git said, or as a container of it has run since.
 pub(crate) fn is_as_before(draft: &Draft<'_>, Subject { name, workload }: Subject<'_>) -> bool {
     let before = draft.facts.target.fallback.and_then(|before| before.workloads.get(name));
-    before.is_some_and(|before| before.is_like(workload))
+    let begun = draft.facts.record.begun.get(name);
+    before.into_iter().chain(begun).any(|before| before.is_like(workload))
 }
 
 /// Why a dependency is not met yet, if it is not. Who is as before runs with what was before, too: a dependency that stays at its older
@@ -173,7 +174,11 @@ pub(crate) fn unmet(draft: &Draft<'_>, dependency: &Dependency, is_as_before: bo
     let is_current = |it: &&Instance| it.spec == spec || older.contains(&it.spec);
     let current: Vec<&Instance> =
         draft.facts.instances.members_of(on).iter().copied().filter(is_current).collect();
-    let completed = |it: &Instance| draft.facts.is_completed(workload, it);
+    // For what the commit changes, the end of a run with other files than those of the commit does not count.
+    let has_its_files = |it: &Instance| {
+        is_as_before || it.spec != spec || !awaits_run_with_files(draft.facts.record, workload, it)
+    };
+    let completed = |it: &Instance| draft.facts.is_completed(workload, it) && has_its_files(it);
     // With a count of 0, a request has ended its pause, and it is tried again, unless its restart policy forbids that.
     let is_final = |it: &Instance| failure(draft.facts.record, draft.facts.observed, workload, it).is_some();
     let crash = current

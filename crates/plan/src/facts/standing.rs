@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use driftless_model::{
-    Completion, Condition, Crash, Dependency, Endpoint, Format, Instance, InstanceId, Observed, Record,
-    Replacement, RestartPolicy, SpecHash, Stack, State, Timestamp, Workload, WorkloadName,
+    Completion, Condition, Crash, Dependency, Endpoint, Format, InPlace, Instance, InstanceId, Observed,
+    OnChange, Record, Replacement, RestartPolicy, SpecHash, Stack, State, Timestamp, Workload, WorkloadName,
 };
 
 use crate::facts::{Facts, namespaces};
@@ -86,6 +86,16 @@ impl Facts<'_> {
     pub(crate) fn is_completed(&self, workload: &Workload, instance: &Instance) -> bool {
         is_completed(self.record, self.observed, workload, instance)
     }
+}
+
+/// Whether an instance is to run again with a file that has changed since it read it. Until then it is not as the commit wants it.
+pub(crate) fn awaits_run_with_files(record: &Record, workload: &Workload, instance: &Instance) -> bool {
+    let Some(read) = record.delivered.get(&instance.id) else { return false };
+    let has_changed = |(target, file): (&String, &InPlace)| {
+        file.on_change == OnChange::Restart
+            && read.get(target).is_some_and(|content| *content != file.content)
+    };
+    workload.in_place.iter().any(has_changed)
 }
 
 /// The end of an instance's last run.

@@ -5,6 +5,7 @@ use driftless_model::{Instance, Subject, Update, Workload};
 use crate::facts::{
     Facts, hooks,
     jobs::{self, JobPart},
+    standing::awaits_run_with_files,
     update_failures,
 };
 
@@ -30,7 +31,7 @@ pub(crate) fn has_turn(facts: &Facts<'_>, JobPart { subject, job }: JobPart<'_>)
     }
 }
 
-/// Whether a workload is applied and available, or a Job of it has completed. What the manifest or a user holds at an
+/// Whether a workload is applied with its files and available, or a Job of it has completed. What the manifest or a user holds at an
 /// older version counts with that version.
 fn is_done(facts: &Facts<'_>, subject: Subject<'_>) -> bool {
     let Subject { name, workload } = subject;
@@ -46,8 +47,16 @@ fn is_done(facts: &Facts<'_>, subject: Subject<'_>) -> bool {
     let keeps_old = workload.update != Update::Rolling || facts.is_paused(subject);
     let members = facts.instances.members_of(name);
     let is_current = |it: &&&Instance| keeps_old || facts.record.is_current(it, &spec);
-    let good = members.iter().filter(is_current).filter(|it| is_good(facts, workload, it)).count();
     let passed = update_failures::of(facts, subject, members.iter().copied()).passed;
+    // These may never be restarted for their files: at an older version, next to failures that are tolerated, without a secret, and the
+    // agent itself.
+    let observed = facts.observed;
+    let may_keep_files = keeps_old || passed > 0 || observed.lacking_secrets.contains_key(name);
+    let is_own = |it: &Instance| observed.own.as_ref() == Some(&it.id);
+    let awaits_files =
+        |it: &Instance| !may_keep_files && !is_own(it) && awaits_run_with_files(facts.record, workload, it);
+    let is_ready = |it: &&&Instance| is_good(facts, workload, it) && !awaits_files(it);
+    let good = members.iter().filter(is_current).filter(is_ready).count();
     members.iter().all(|it| is_current(&it)) && good + passed >= workload.replicas as usize
 }
 

@@ -9,6 +9,8 @@ mod adoption;
 mod batch;
 // Canaries: their share and their limits, with faults and scaling.
 mod canaries;
+// Files rewritten in place: the order in which they are read, and missing images.
+mod changed_files;
 // Jobs that have completed, and are not run again.
 mod completed_jobs;
 // From any state of a host, with a cut at any step: the target is reached without harm.

@@ -42,7 +42,7 @@ pub(crate) fn deliver(draft: &mut Draft<'_>, workload: &Workload, instances: &In
     };
     let is_complete = instances.current.len() >= workload.replicas as usize;
     let is_rolling = !is_complete || !instances.outdated.is_empty() || !instances.lost.is_empty();
-    // Until all images of the commit are here, running instances keep their files.
+    // Images that are refreshed for other workloads in this round come first.
     let pulls: Vec<usize> = draft.pulls.values().copied().collect();
     let mut room = if is_rolling { 0 } else { at_once.saturating_sub(unwell) };
     for instance in due {

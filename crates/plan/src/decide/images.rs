@@ -21,8 +21,8 @@ use crate::{
     wait::Wait,
 };
 
-/// Plans pulls and builds of missing images before anything is stopped, and marks workloads with images that cannot be
-/// pulled now.
+/// Plans pulls and builds of missing images before anything is stopped or reads files of the commit, and marks workloads with images
+/// that cannot be pulled now.
 pub(crate) fn pull_missing(draft: &mut Draft<'_>) {
     for subject in draft.facts.target.stack.subjects() {
         let workload = subject.workload;
@@ -37,6 +37,7 @@ pub(crate) fn pull_missing(draft: &mut Draft<'_>) {
         }
         obtain_all(draft, subject);
     }
+    draft.is_fetching = !draft.pulls.is_empty();
 }
 
 /// The instances of a workload, without those that are being removed.

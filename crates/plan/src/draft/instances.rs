@@ -3,15 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
-    Condition, ContainerId, ContentId, Dependency, InPlace, Instance, InstanceId, Role, State, Subject,
-    Workload,
+    Completion, Condition, ContainerId, ContentId, Dependency, InPlace, Instance, InstanceId, Role, State,
+    Subject, Workload,
 };
 
 use crate::{
     action::{Action, ContainerRef, Creation},
     cause::Cause,
     draft::Draft,
-    facts::{Facts, namespaces::guests, standing::is_up},
+    facts::{
+        Facts,
+        namespaces::guests,
+        standing::{crash_of, is_up},
+    },
 };
 
 impl Draft<'_> {
@@ -184,14 +188,16 @@ impl<'a> Draft<'a> {
     }
 
     /// The files to start an instance with. One that keeps its files is started with those that it has read, as far as a known version has
-    /// them. Secrets are kept in memory only: after a restart of the host, those of the target alone are sure to be there.
+    /// them. A service that crashes again and again has nothing to lose, and the image that is missing may come through it: it gets the files
+    /// of the commit in its turn. Secrets are kept in memory only: after a restart of the host, those of the target alone are sure to be there.
     fn files_at_start(&self, workload: &Workload, instance: &Instance) -> BTreeMap<String, InPlace> {
         let Facts { target, record, .. } = *self.facts;
         let name = &instance.instance.workload;
         let mut files = workload.in_place.clone();
-        let Some(read) = record.delivered.get(&instance.id).filter(|_| self.keeps_files(name)) else {
-            return files;
-        };
+        let is_crashing = workload.completion == Completion::Never
+            && crash_of(record, instance).is_some_and(|crash| crash.count > 1);
+        let keeps_files = if is_crashing { self.without_turn.contains(name) } else { self.keeps_files(name) };
+        let Some(read) = record.delivered.get(&instance.id).filter(|_| keeps_files) else { return files };
         let stacks = [Some(target.stack), target.fallback].into_iter().flatten();
         let versions: Vec<&Workload> =
             stacks.filter_map(|stack| stack.workloads.get(name)).chain(record.begun.get(name)).collect();

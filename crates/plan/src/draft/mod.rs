@@ -32,6 +32,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) missing_images: BTreeSet<WorkloadName>,
     /// Workloads that are kept at an older version whose image cannot be had now. That holds back nothing of the commit.
     pub(crate) kept_without_image: BTreeSet<WorkloadName>,
+    /// Whether images that the commit needs are pulled or built in this round.
+    pub(crate) is_fetching: bool,
     /// Workloads that wait for `PreSync` hooks or a lower wave, and do not go back. Their containers keep the files that they have read.
     pub(crate) without_turn: BTreeSet<WorkloadName>,
     /// Workloads with containers that Docker Compose started and nobody adopted.
@@ -72,6 +74,7 @@ impl<'a> Draft<'a> {
             provided: BTreeMap::new(),
             missing_images: BTreeSet::new(),
             kept_without_image: BTreeSet::new(),
+            is_fetching: false,
             without_turn: BTreeSet::new(),
             not_adopted: BTreeSet::new(),
             returning: BTreeSet::new(),
@@ -113,10 +116,10 @@ impl<'a> Draft<'a> {
         self.removed.contains_key(id) || self.stopped.contains_key(id)
     }
 
-    /// Whether the containers of a workload keep the files that they have read: its turn has not come, or an image of the commit is
-    /// missing.
+    /// Whether the containers of a workload keep the files that they have read: its turn has not come, or an image of the commit is not
+    /// here yet.
     pub(crate) fn keeps_files(&self, name: &WorkloadName) -> bool {
-        !self.missing_images.is_empty() || self.without_turn.contains(name)
+        self.is_fetching || !self.missing_images.is_empty() || self.without_turn.contains(name)
     }
 
     /// The names of the workloads with missing images, for messages.

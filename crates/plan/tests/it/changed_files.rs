@@ -1,8 +1,8 @@
 //! Files rewritten in place, whose change restarts their containers: what waits for it, and what it waits for.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
-use driftless_model::{Completion, Condition, Dependency, RestartPolicy, Stack, Strategy};
+use driftless_model::{Completion, Condition, Dependency, RestartPolicy, Stack, State, Strategy};
 
 use crate::stage::{Stage, stack, with_file, workload};
 
@@ -79,4 +79,63 @@ fn unchanged_dependant_comes_back_before_a_changed_migration() {
     stage.stack = migration("two", "web:1", false);
     let plan = stage.round();
     assert!(stage.named("shop-web-1").is_running(), "{plan}");
+}
+
+/// The commit has an image that the registry lacks.
+#[test]
+fn changed_migration_waits_for_the_images_of_its_commit() {
+    let mut stage = migrated(false);
+    stage.world.observed.images.remove("web:2");
+    stage.world.registry = Some(BTreeSet::from(["web:1".to_owned()]));
+    stage.stack = migration("two", "web:2", false);
+    for _ in 0..10 {
+        let plan = stage.round();
+        assert_eq!(stage.read_by("shop-migrate-1"), ("one".to_owned(), 1), "{plan}");
+        stage.tick(Duration::from_mins(1));
+    }
+    stage.world.registry = None;
+    rounds(&mut stage);
+    assert_eq!(stage.read_by("shop-migrate-1"), ("two".to_owned(), 2));
+}
+
+/// The image that is missing may come through the service that crashes.
+#[test]
+fn crashing_service_gets_its_file_without_the_other_image() {
+    let version = |content: &str, app: &str| {
+        stack([("app", workload(app, 1)), ("web", with_file(content, workload("web:1", 1)))])
+    };
+    let mut stage = Stage::new(version("one", "app:1"));
+    rounds(&mut stage);
+    stage.world.registry = Some(BTreeSet::new());
+    stage.stack = version("two", "app:2");
+    // One crash moves nothing.
+    stage.round();
+    end_web(&mut stage);
+    stage.round();
+    stage.tick(Duration::from_secs(1));
+    stage.round();
+    assert_eq!(stage.read_by("shop-web-1"), ("one".to_owned(), 2));
+    stage.crashing.insert("web:1".to_owned());
+    for _ in 0..4 {
+        stage.tick(Duration::from_mins(1));
+        stage.round();
+    }
+    stage.crashing.clear();
+    let (content, times) = stage.read_by("shop-web-1");
+    assert_eq!(content, "two");
+    for _ in 0..10 {
+        stage.tick(Duration::from_mins(1));
+        let plan = stage.round();
+        let (content, again) = stage.read_by("shop-web-1");
+        assert_eq!(content, "two", "{plan}");
+        assert!(again <= times + 1, "{plan}");
+    }
+    assert!(stage.named("shop-web-1").is_running() && !is_made_of(&stage, "app:2"));
+}
+
+/// The service ends by itself.
+fn end_web(stage: &mut Stage) {
+    let finished = stage.now;
+    stage.named("shop-web-1").state =
+        State::Exited { code: 1, finished, out_of_memory: false, error: String::new() };
 }

@@ -161,7 +161,13 @@ fn has_begun(
 ) -> bool {
     let spec = draft.facts.spec(subject);
     let workload = subject.workload;
-    let is_changed = before.is_some_and(|before| before.spec() != spec || !before.has_same_files(workload));
+    // A container that is started while it waits reads a changed secret. So where only files differ, the record says whether its turn came.
+    let had_turn = || {
+        let begun = draft.facts.record.begun.get(subject.name);
+        begun.is_some_and(|begun| is_same_version(begun, workload))
+    };
+    let is_changed = before
+        .is_some_and(|before| before.spec() != spec || (!before.has_same_files(workload) && had_turn()));
     let is_new = |member: &&Instance| member.spec == spec && files::has_read(draft, workload, member);
     is_changed && !draft.facts.is_held_by_hooks && members.iter().any(is_new)
 }

@@ -352,6 +352,30 @@ fn changed_file_waits_for_its_wave() {
     }
 }
 
+/// One container is started again while the lower wave is not ready, and reads the secret.
+#[test]
+fn secret_read_at_a_start_does_not_end_the_wait_for_a_wave() {
+    let version = |content: &str, image: &str| {
+        let db = Workload { strategy: Rollout::Recreate, ..workload(image, 1) };
+        let mut web = in_wave(1, with_file(content, workload("web:1", 2)));
+        web.in_place.values_mut().for_each(|file| file.secret = true);
+        stack([("db", db), ("web", web)])
+    };
+    let mut shop = Theatre::new(version("one", "db:1"));
+    assert!(shop.rounds().is_settled());
+    shop.stage.sick.insert("db:2".to_owned());
+    shop.git = version("two", "db:2");
+    shop.rounds();
+    crash_web(&mut shop);
+    let plan = shop.rounds();
+    assert_eq!(shop.stage.read_by("shop-web-1"), ("two".to_owned(), 2), "{plan}");
+    assert_eq!(shop.stage.read_by("shop-web-2"), ("one".to_owned(), 1), "{plan}");
+    shop.stage.sick.clear();
+    let plan = shop.rounds();
+    assert!(plan.is_settled(), "{plan}");
+    assert_eq!(shop.stage.read_by("shop-web-2"), ("two".to_owned(), 2));
+}
+
 /// A shop whose service has a file, as it was synced at first.
 fn shop_with_file() -> Theatre {
     let mut shop = Theatre::new(with_files("one", "db:1", "good:1"));

@@ -265,7 +265,25 @@ fn mounted_volumes(workload: &Workload) -> impl Iterator<Item = &String> {
     })
 }
 
-/// The contents that the running containers of an application mount.
-pub(crate) fn contents_in_use(observed: &Observed) -> Vec<ContentId> {
-    observed.containers().flat_map(|container| container.contents().cloned().collect::<Vec<_>>()).collect()
+/// The contents that the containers of an application mount, and those of files rewritten in place that they have read: while a commit
+/// waits, they are started again with these, also if no stored revision has them any more.
+pub(crate) fn contents_in_use(observed: &Observed, record: &Record) -> Vec<ContentId> {
+    let mounted =
+        observed.containers().flat_map(|container| container.contents().cloned().collect::<Vec<_>>());
+    let read = record.delivered.values().flat_map(|files| files.values().cloned());
+    mounted.chain(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_containers_have_read_stay_in_use() {
+        let read = ContentId("of an overtaken commit".to_owned());
+        let files = BTreeMap::from([("/etc/app.conf".to_owned(), read.clone())]);
+        let mut record = Record::default();
+        record.delivered.insert(ContainerId::from("web"), files);
+        assert_eq!(contents_in_use(&Observed::default(), &record), [read]);
+    }
 }

@@ -678,7 +678,7 @@ async fn remove_unused_contents<D: Docker>(services: &Arc<Services>, docker: &D)
         let record = services.store.record(&app).map_err(|error| chain(&error))?;
         let scope = with_adopted(ObserveScope::default(), &record);
         let observed = docker.observe(&app, &scope).await.map_err(|error| chain(&error))?;
-        in_use.extend(contents_in_use(&observed));
+        in_use.extend(contents_in_use(&observed, &record));
     }
     let contents = services.contents.clone();
     let removed = tokio::task::spawn_blocking(move || contents.remove_unused(&in_use, CONTENT_AGE)).await;

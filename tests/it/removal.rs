@@ -669,8 +669,34 @@ async fn removed_application_stays_away_while_the_engine_is_down() {
     assert!(readiness.starts_with("the Docker Engine does not answer: connection refused"), "{readiness}");
     let messages: Vec<String> =
         it.store.events(0, 1000, Some(&app())).unwrap().into_iter().map(|event| event.message).collect();
-    for message in ["removing the application", "the application is removed"] {
-        assert!(messages.iter().any(|found| found == message), "{messages:#?}");
+    for message in ["removing the application, ", "the application is removed"] {
+        assert!(messages.iter().any(|found| found.starts_with(message)), "{messages:#?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn removal_names_the_commit_without_the_application() {
+    for prune in [true, false] {
+        let files = [("shop/compose.yaml", SHOP), ("blog/compose.yaml", BLOG)];
+        let it = deployed(prune, "", &files).await;
+        let removing = it.git.push_files("Eve <e@v.e>", &files[1..]);
+        minutes(5).await;
+        if !prune {
+            // Another commit comes before a user removes it.
+            it.git.push_files("Ada", &[files[1], ("README.md", "notes")]);
+            minutes(5).await;
+            it.ask(RequestKind::Remove(Removal::KeepVolumes)).await;
+            minutes(5).await;
+        }
+        assert_eq!(it.containers(&app()), 0, "{}", it.story());
+        let removal = it.store.revisions(&app()).unwrap().remove(0);
+        assert!(removal.is_removal() && removal.commit.id == removing, "{prune}: {removal:?}");
+        assert_eq!(removal.commit.author, "Eve <e@v.e>");
+        let events = it.store.events(0, 1000, Some(&app())).unwrap();
+        let begun = events.iter().rfind(|event| event.reason == "SyncStarted").unwrap();
+        let expected =
+            format!("removing the application, which has left Git as of {} (push 1, Eve)", &removing[..12]);
+        assert_eq!(begun.message, expected);
     }
 }
 
@@ -765,7 +791,6 @@ fn rollback(to: Option<&str>) -> RequestKind {
 
 #[tokio::test(start_paused = true)]
 async fn rollback_does_not_go_back_to_a_removal() {
-    // The removal has the same commit as the first revision.
     for by_commit in [false, true] {
         let files = [("shop/compose.yaml", SHOP), ("blog/compose.yaml", BLOG)];
         let it = deployed(true, "", &files).await;

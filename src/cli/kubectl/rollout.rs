@@ -316,10 +316,10 @@ async fn history(args: &RolloutHistoryArgs, context: &Context<'_>) -> Result<Exi
     Ok(ExitStatus::Success)
 }
 
-/// The commit of a revision, by its id or the beginning of it. A removal has the one before.
+/// The commit of a revision, by its id or the beginning of it. That of a removal does not have the application.
 fn change_cause(revision: &Revision, id: &str) -> String {
-    let after = if revision.is_removal() { "removal after " } else { "" };
-    format!("{after}{id} {}", revision.commit.subject)
+    let removal = if revision.is_removal() { "removal: " } else { "" };
+    format!("{removal}{id} {}", revision.commit.subject)
 }
 
 fn details(it: &Revision) -> String {

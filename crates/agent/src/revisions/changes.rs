@@ -8,10 +8,18 @@ use crate::context::AppContext;
 /// Maximum number of listed changes. Further ones are counted.
 const MAX_LISTED: usize = 20;
 
-/// The message about a revision that begins.
-pub(crate) fn begun(stack: &Stack, commit: &CommitInfo) -> String {
+/// The message about a revision that begins. `applied`: the commit of the one before, which had the application.
+pub(crate) fn begun(stack: &Stack, commit: &CommitInfo, applied: Option<&CommitInfo>) -> String {
     if stack.is_empty() {
-        return "removing the application".to_owned();
+        if applied.is_some_and(|applied| applied.id == commit.id) {
+            return "removing the application".to_owned();
+        }
+        return format!(
+            "removing the application, which has left Git as of {} ({}, {})",
+            commit.short(),
+            commit.subject,
+            commit.author_name()
+        );
     }
     format!("applying {} ({})", commit.short(), commit.subject)
 }

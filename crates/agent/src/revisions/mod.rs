@@ -15,9 +15,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use driftless_git::CommitSource;
 use driftless_model::{
-    Actor, AdmissionPolicy, Adopted, Cause, EngineKind, EventKind, FailedCommit, Mask, NewestStack, Observed,
-    OnFailure, Outcome, Pin, PinStatus, Policy, REVISION_ELSEWHERE, Record, Revision, Stack, StackHash,
-    Timestamp,
+    Actor, AdmissionPolicy, Adopted, Cause, CommitInfo, EngineKind, EventKind, FailedCommit, Mask,
+    NewestStack, Observed, OnFailure, Outcome, Pin, PinStatus, Policy, REVISION_ELSEWHERE, Record, Revision,
+    Stack, StackHash, Timestamp,
 };
 use driftless_plan::{CommitSpan, Round, differ_in_images_only, is_in_force, may_be_deleted, without_runs};
 use driftless_store as store;
@@ -61,6 +61,8 @@ pub(crate) struct Revisions {
     last_target: Option<TargetKey>,
     requests: UserRequests,
     behind: CommitsBehind,
+    /// The first commit that was read without the application, as long as Git does not have it.
+    left_at: Option<CommitInfo>,
     /// Git does not have the application any more, and no container of it is left.
     has_vanished: bool,
     /// The application was removed, and is not in the database any more.
@@ -94,6 +96,7 @@ impl Revisions {
             last_target: None,
             requests: UserRequests::default(),
             behind: CommitsBehind::default(),
+            left_at: None,
             has_vanished: false,
             is_forgotten: false,
             is_back: false,
@@ -129,6 +132,7 @@ impl Revisions {
         record: &Record,
     ) -> Result<Option<TargetRevision>, store::Error> {
         self.note_fetch(desired);
+        self.note_left(desired);
         let mut target = self.choose(context, desired, record)?;
         if let Some(older) = target.as_ref().and_then(|target| self.skip_failed(context, target, record)) {
             target = Some(older);
@@ -380,7 +384,19 @@ impl Revisions {
         self.target_of_removal(context, policy, record)
     }
 
-    /// Nothing: what still runs is removed, after its hooks.
+    /// Notes the commit that an application has left Git with. Later ones have nothing to do with that.
+    fn note_left(&mut self, desired: &Desired) {
+        if !desired.may_be_removed() {
+            self.left_at = None;
+            return;
+        }
+        let read = if desired.is_gone() { desired.commit() } else { desired.newest_commit() };
+        if self.left_at.is_none() && !read.id.is_empty() {
+            self.left_at = Some(read.clone());
+        }
+    }
+
+    /// Nothing: what still runs is removed, after its hooks. The commit is the one that does not have the application, if it is known.
     fn target_of_removal(
         &self,
         context: &AppContext,
@@ -392,7 +408,10 @@ impl Revisions {
             return Ok(Some(TargetRevision { is_leaving: true, ..last }));
         }
         let stack = Arc::new(last.stack.emptied());
-        Ok(Some(TargetRevision::new(stack, last.commit, last.policy, Cause::Removal)))
+        // A removal that has begun keeps its commit in another life of the agent.
+        let has_begun = self.current.as_ref().is_some_and(Revision::is_removal);
+        let commit = self.left_at.clone().filter(|_| !has_begun).unwrap_or(last.commit);
+        Ok(Some(TargetRevision::new(stack, commit, last.policy, Cause::Removal)))
     }
 
     fn cause_of_next(&self, desired: &Desired) -> Cause {
@@ -497,7 +516,8 @@ impl Revisions {
                 }
                 self.requests = UserRequests::default();
                 let commit = target.commit.short();
-                let message = changes::begun(&target.stack, &target.commit);
+                let applied = self.current.as_ref().map(|before| &before.commit);
+                let message = changes::begun(&target.stack, &target.commit, applied);
                 log_span::note_revision(&revision);
                 tracing::info!(commit, "revision begun");
                 let object = format!("revision {}", revision.number);

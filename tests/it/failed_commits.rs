@@ -163,7 +163,8 @@ async fn failed_commit_is_an_obstacle_until_another_try() {
     let found = it.until("it is pinned", |found| ticket.is_answered_by(&found.status)).await;
     assert_eq!(found.status.obstacle, None);
     let message = failed(&found).map(|condition| condition.message.clone()).unwrap_or_default();
-    assert!(message.ends_with("`driftless resume shop` tries the newest commit"), "{message}");
+    let expected = "; the application is pinned; `driftless resume shop` tries the newest commit";
+    assert!(message.ends_with(expected), "{message}");
     it.ask(RequestKind::Resume).await;
     // A commit that cannot be read is one, and the next one is not.
     it.push("services: {web: {imag: 'web:3'}}\n").await;

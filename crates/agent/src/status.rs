@@ -212,12 +212,13 @@ impl StatusInputs<'_> {
     }
 
     fn failure_note(&self, failed: &FailedCommit) -> String {
+        let name = self.context.name();
+        let is_pinned = self.context.store().pin(name).is_ok_and(|pin| pin.is_some());
         let consequence = match failed.back_to {
+            _ if is_pinned => "the application is pinned".to_owned(),
             Some(number) => format!("back at revision {number}"),
             None => "its rollouts are paused".to_owned(),
         };
-        let name = self.context.name();
-        let is_pinned = self.context.store().pin(name).is_ok_and(|pin| pin.is_some());
         let advice = if is_pinned {
             format!("`driftless resume {name}` tries the newest commit")
         } else {

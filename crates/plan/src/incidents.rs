@@ -428,12 +428,18 @@ fn sync_failure(
             _ => operation.message.clone(),
         };
         let number = operation.revision.map(|number| format!("revision {number}: ")).unwrap_or_default();
-        let rollback =
-            if has_older { format!(", or go back with `driftless rollback {name}`") } else { String::new() };
-        let advice = format!("correct it in Git{rollback}");
+        let advice = if status.pin.is_some() {
+            format!("`driftless resume {name}` tries the newest commit")
+        } else if has_older {
+            format!("correct it in Git, or go back with `driftless rollback {name}`")
+        } else {
+            "correct it in Git".to_owned()
+        };
         return Some((format!("{number}{reason}"), advice, Duration::ZERO));
     }
-    if let Some(condition) = status.problem(ConditionType::CommitFailed) {
+    // A user who has rolled back knows of it: the pin is an incident of its own.
+    let failed = status.problem(ConditionType::CommitFailed).filter(|_| status.pin.is_none());
+    if let Some(condition) = failed {
         let advice = format!("correct it in Git, or `driftless sync {name} --retry` tries it again");
         return Some((condition.message.clone(), advice, Duration::ZERO));
     }

@@ -19,6 +19,8 @@ pub(crate) fn is_out_of_sight(kind: IncidentKind, application: &Application) -> 
             matches!(phase, Some(OperationPhase::Running | OperationPhase::Waiting))
                 || is_problem(ConditionType::SyncAllowed)
                 || (spec.policy.suspended && status.commit != spec.commit)
+                // A user went back from it.
+                || (status.pin.is_some() && is_problem(ConditionType::CommitFailed))
         }
         // A suspension or a pause stops deadlines, and makes nothing available.
         IncidentKind::Degraded => match status.health {

@@ -7,9 +7,9 @@ use std::{
 };
 
 use driftless_model::{
-    Application, ApplicationSpec, ApplicationStatus, ExitStatus, HealthStatus, Incident, IncidentKind,
-    IncidentPhase, InstanceStatus, PartSpec, PartStatus, Policy, RepositoryStatus, Role, Urgency,
-    WorkloadStatus,
+    Application, ApplicationSpec, ApplicationStatus, CommitId, ConditionStatus, ExitStatus, HealthStatus,
+    Incident, IncidentKind, IncidentPhase, InstanceStatus, PartSpec, PartStatus, PinStatus, Policy,
+    RepositoryStatus, Role, StatusCondition, Until, Urgency, WorkloadStatus,
 };
 use driftless_plan::{IncidentChange, IncidentFacts, IncidentTimes, incidents};
 
@@ -103,6 +103,48 @@ fn only_repeated_crashes_of_running_containers_last() {
     let part = PartStatus { spec, instance: Some(Box::new(container)) };
     let pod = InstanceStatus { containers: vec![part], ..InstanceStatus::default() };
     assert!(!is_over(with_instance(Healthy, pod)));
+}
+
+#[test]
+fn failed_commit_is_no_news_after_a_rollback() {
+    let failed = |message: &str, pin: Option<PinStatus>| {
+        let condition = StatusCondition {
+            kind: "CommitFailed".to_owned(),
+            status: ConditionStatus::True,
+            reason: "RolloutsPaused".to_owned(),
+            message: message.to_owned(),
+            last_transition_time: NOON,
+        };
+        let healthy = shop(HealthStatus::Healthy, 0);
+        ApplicationStatus { conditions: vec![condition], pin, ..healthy }
+    };
+    let pin = PinStatus {
+        revision: 1,
+        commit: CommitId::from_stored("a"),
+        reason: String::new(),
+        at: NOON,
+        until: Until::Manual,
+        behind: None,
+        actor: None,
+    };
+    let open = kept(judge(&[], failed("b failed; its rollouts are paused", None), 0));
+    let pinned = failed("b failed; the application is pinned", Some(pin));
+    let changes = judge(&open, pinned.clone(), 90);
+    let [IncidentChange::Notify(IncidentPhase::Opened, rolled_back)] = &changes[..] else {
+        panic!("{changes:?}")
+    };
+    assert_eq!(rolled_back.kind, IncidentKind::RolledBack);
+    // The commit is not synced again either, as long as the pin lasts.
+    let open = [open, kept(changes)].concat();
+    assert_eq!(judge(&open, pinned, 600), []);
+    // The pin ends, and another try of the commit succeeds.
+    let ended = judge(&open, shop(HealthStatus::Healthy, 0), 601);
+    let [IncidentChange::Keep(synced), IncidentChange::Notify(IncidentPhase::Recovered, resumed)] =
+        &ended[..]
+    else {
+        panic!("{ended:?}")
+    };
+    assert_eq!((synced.kind, resumed.kind), (IncidentKind::SyncFailed, IncidentKind::RolledBack));
 }
 
 #[test]

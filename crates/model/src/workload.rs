@@ -115,6 +115,11 @@ impl Workload {
         self.job().is_some_and(Job::is_run)
     }
 
+    /// Whether it is a run that the agent made from the template of a CronJob.
+    pub fn is_run_of_cron(&self) -> bool {
+        self.job().is_some_and(|job| job.cron.is_some())
+    }
+
     /// When an image is pulled that it mounts.
     pub fn mounted_pull(&self, image: &str) -> PullPolicy {
         self.mounted_pulls.get(image).copied().unwrap_or(PullPolicy::IfNotPresent)

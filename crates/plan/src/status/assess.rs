@@ -1,14 +1,15 @@
 //! The status of a whole application.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
     Drift, HealthStatus, Instance, Observed, Stack, StatusCondition, Subject, SyncStatus, Update, WaitStatus,
-    WorkloadName, WorkloadStatus,
+    Workload, WorkloadName, WorkloadStatus,
 };
 
 use crate::{
-    facts::{jobs, ownership::is_prune_protected, pods},
+    action::{Action, Creation},
+    facts::{cron, jobs, ownership::is_prune_protected, pods},
     status::{
         conditions, counts::Counts, failure::Round, inputs::Inputs, instances::workload_status,
         traffic::Proxies,
@@ -59,7 +60,7 @@ pub fn assess(
     });
     let workloads: BTreeMap<_, _> = statuses.collect();
     let is_synced = is_complete
-        && plan.steps.is_empty()
+        && has_only_steps_of_runs(stack, observed, plan)
         && plan.drifts.is_empty()
         && !plan.waits.iter().any(|it| it.is(WaitReason::Blocked))
         && has_all_and_no_more(stack, observed);
@@ -93,6 +94,29 @@ fn is_held(subject: Subject<'_>, counts: &Counts<'_>, plan: &Plan) -> bool {
     is_kept && counts.old.len() == subject.workload.replicas as usize && counts.updated() == 0
 }
 
+/// Whether each step is one of a run of a `CronJob`. That it begins and is removed again is as Git says.
+fn has_only_steps_of_runs(stack: &Stack, observed: &Observed, plan: &Plan) -> bool {
+    let runs = || stack.workloads.iter().filter(|(_, workload)| workload.is_run_of_cron());
+    let is_run = |creation: &Creation| runs().any(|(name, _)| creation.instance.is_of(name));
+    // The container of a later step may be one that this plan creates.
+    let created = plan.steps.iter().filter_map(|step| match &step.action {
+        Action::CreateInstance(creation) if is_run(creation) => Some(creation.name.as_str()),
+        _ => None,
+    });
+    let found = observed.containers().filter(|found| cron::was_run(stack, found));
+    let containers: BTreeSet<&str> = created.chain(found.map(|found| found.name.as_str())).collect();
+    let uses = |workload: &Workload, image: &str| workload.containers().any(|found| found.image == image);
+    let is_image_of_runs = |image: &str| {
+        let is_of_cron = |it: &Workload| it.is_run_of_cron() || it.schedule().is_some();
+        runs().any(|(_, run)| uses(run, image))
+            && stack.workloads.values().all(|it| is_of_cron(it) || !uses(it, image))
+    };
+    plan.steps.iter().all(|step| match step.action.image() {
+        Some(image) => is_image_of_runs(&image.name),
+        None => containers.contains(step.action.object()),
+    })
+}
+
 /// Whether every network and volume of the stack exists, and no instance of another workload.
 fn has_all_and_no_more(stack: &Stack, observed: &Observed) -> bool {
     let has_networks = stack.networks.keys().all(|it| observed.networks.contains_key(it));
@@ -101,7 +125,9 @@ fn has_all_and_no_more(stack: &Stack, observed: &Observed) -> bool {
         observed.swarm.is_some() || stack.volumes.keys().all(|it| observed.volumes.contains_key(it));
     // A removed application stays in the status as long as a container of it is kept.
     let is_kept = |it: &Instance| !stack.is_empty() && is_prune_protected(&it.config.labels);
-    let is_wanted = |it: &Instance| stack.workloads.contains_key(&it.instance.workload) || is_kept(it);
+    let is_wanted = |it: &Instance| {
+        stack.workloads.contains_key(&it.instance.workload) || is_kept(it) || cron::was_run(stack, it)
+    };
     has_networks && has_volumes && observed.instances.values().all(is_wanted)
 }
 

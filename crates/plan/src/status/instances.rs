@@ -35,6 +35,10 @@ pub(crate) fn workload_status(
     let Inputs { stack, observed, record, plan, now, .. } = inputs;
     let workload = subject.workload;
     let WorkloadHealth { mut health, reason, message } = health(inputs, subject, counts);
+    // The run of a CronJob is no rollout.
+    if workload.is_run_of_cron() && health == HealthStatus::Progressing {
+        health = HealthStatus::Healthy;
+    }
     // A suspended application makes no progress.
     if plan.is_suspended() && health == HealthStatus::Progressing {
         health = HealthStatus::Suspended;

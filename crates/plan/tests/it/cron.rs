@@ -6,7 +6,7 @@ use driftless_files::{MemoryFiles, Rendered};
 use driftless_manifest::render;
 use driftless_model::{
     Attempt, ContainerId, HealthStatus, JobOutcome, Peer, Schedule, Severity, Stack, StackHash, State,
-    Timestamp, WorkloadName,
+    SyncStatus, Timestamp, WorkloadName,
 };
 use driftless_plan::{
     Action, Creation, CronEvent, Plan, WaitReason, leave_out_ended_runs, schedule, with_runs, without_runs,
@@ -161,6 +161,29 @@ fn each_time_has_one_run_and_the_last_ones_are_kept() {
     clock.git.workloads.clear();
     clock.round();
     assert_eq!(clock.runs(), [""; 0]);
+}
+
+#[test]
+fn run_of_a_cron_job_is_no_difference_from_git() {
+    let mut clock = Clock::new(&manifest("*/10 * * * *", "good:1", "  successfulJobsHistoryLimit: 1"));
+    clock.until(MINUTE);
+    let mut changing = 0;
+    while clock.stage.now < crate::stage::NOON.after(MINUTE * 35) {
+        clock.begin_due();
+        let plan = clock.stage.round_cut_short(0, |_| 0);
+        let all = clock.stage.assess(&plan);
+        let found = (all.sync, all.health, all.message.as_str());
+        assert_eq!(found, (SyncStatus::Synced, HealthStatus::Healthy, ""), "{plan}");
+        changing += usize::from(!plan.steps.is_empty());
+        clock.round();
+        clock.stage.tick(Duration::from_secs(5));
+    }
+    assert!(changing >= 3, "{changing}");
+    // Without the CronJob, its runs are one.
+    clock.git.workloads.clear();
+    clock.begin_due();
+    let plan = clock.stage.round_cut_short(0, |_| 0);
+    assert_eq!(clock.stage.assess(&plan).sync, SyncStatus::OutOfSync, "{plan}");
 }
 
 /// Two agents with one CronJob give their runs the same names.

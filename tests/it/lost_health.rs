@@ -346,6 +346,8 @@ async fn commit_that_leaves_a_failed_one_shot_succeeds() {
     let failure = found.status.lasting_failure.clone().unwrap_or_default();
     assert!(failure.starts_with("setup.1 failed with code 3"), "{failure}");
     assert!(failure.contains("`driftless sync shop --retry`"), "{failure}");
+    let message = &found.status.message;
+    assert!(message.ends_with("; `driftless sync shop --retry` tries it again"), "{message}");
     exits(&it, "setup:1", None);
     it.ask(RequestKind::Retry).await;
     it.synced_with_tip().await;

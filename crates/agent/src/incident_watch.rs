@@ -12,7 +12,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use driftless_config::{NotificationReceiver, Notifications as Settings};
 use driftless_fleet::HostState;
 use driftless_model::{
-    AppName, Application, Event, HealthStatus, IncidentPhase, OperationPhase, Timestamp, older_success,
+    AppName, Application, ApplicationStatus, Event, HealthStatus, IncidentPhase, Location, OperationPhase,
+    Stack, Timestamp, Workload, WorkloadName, WorkloadStatus, older_success,
 };
 use driftless_notify::receivers;
 use driftless_plan::{IncidentChange, IncidentFacts, IncidentTimes, incidents};
@@ -170,17 +171,40 @@ fn oldest(receiver: &NotificationReceiver, now: Timestamp) -> Timestamp {
     now.before(longest)
 }
 
-/// The applications that are not well and have an older revision to go back to.
+/// The applications that are not well and have an older revision that may be well.
 fn with_older(applications: &Applications, store: &Store) -> Result<BTreeSet<AppName>, store::Error> {
     let mut found = BTreeSet::new();
     for Application { name, status, .. } in applications.values().map(Arc::as_ref) {
         let is_unwell = matches!(status.health, HealthStatus::Degraded | HealthStatus::Missing)
             || status.operation.as_ref().is_some_and(|operation| operation.phase == OperationPhase::Failed);
-        if is_unwell && older_success(&store.revisions(name)?).is_some() {
+        if is_unwell && has_way_back(name, status, store)? {
             found.insert(name.clone());
         }
     }
     Ok(found)
+}
+
+/// Whether an application has an older revision, and it is another one for a workload that is not well. A commit whose `PreSync` hooks
+/// have not succeeded has changed nothing, so there is no way to go back.
+fn has_way_back(name: &AppName, status: &ApplicationStatus, store: &Store) -> Result<bool, store::Error> {
+    let history = store.revisions(name)?;
+    let Some((current, older)) = history.first().zip(older_success(&history)) else { return Ok(false) };
+    if store.record(name)?.hooks.is_some_and(|hooks| !hooks.passed) {
+        return Ok(false);
+    }
+    let stacks = store.stack(name, current.number)?.zip(store.stack(name, older.number)?);
+    // Nothing goes back to one that cannot be read.
+    let Some((present, former)) = stacks else { return Ok(false) };
+    let is_unwell =
+        |workload: &WorkloadStatus| matches!(workload.health, HealthStatus::Degraded | HealthStatus::Missing);
+    let mut unwell = status.workloads.iter().filter(|(_, workload)| is_unwell(workload)).peekable();
+    // Another line of the manifest changes nothing.
+    let definition = |stack: &Stack, name: &WorkloadName| {
+        let workload = stack.workloads.get(name)?;
+        Some(Workload { origin: Location::default(), ..workload.clone() })
+    };
+    let is_other = |name: &WorkloadName| definition(&present, name) != definition(&former, name);
+    Ok(unwell.peek().is_none() || unwell.any(|(name, _)| is_other(name)))
 }
 
 /// The hosts of a collector, each with a sentence if it is lost. One that is only expected is left out: it stays listed
@@ -269,8 +293,56 @@ fn read_events(
 #[cfg(test)]
 mod tests {
     use driftless_config::{Secret, Target};
+    use driftless_model::{
+        Completion, Container, HookRecord, Outcome, PullPolicy, Record, StackHash, Strategy,
+    };
+    use serde_json::json;
 
     use super::*;
+    use crate::{
+        context::tests::{context, new_revision},
+        desired::tests::stack as empty_stack,
+    };
+
+    /// A stack of a service `web` and a service `worker` with these images. Their lines are those of this revision.
+    fn stack(number: u32, web: &str, worker: &str) -> Stack {
+        let mut stack = empty_stack("shop");
+        for (name, image) in [("web", web), ("worker", worker)] {
+            let workload = json!({
+                "origin": Location { line: number, ..Location::default() }, "replicas": 1,
+                "container": Container { image: image.to_owned(), ..Container::default() },
+                "strategy": Strategy::Recreate, "progressDeadline": Duration::from_mins(10),
+                "pull": PullPolicy::IfNotPresent, "completion": Completion::OnSuccess,
+            });
+            stack.workloads.insert(name.into(), serde_json::from_value(workload).unwrap());
+        }
+        stack
+    }
+
+    #[test]
+    fn way_back_leads_to_another_version_of_what_is_unwell() {
+        let (context, _folder) = context();
+        let (name, store) = (context.name(), context.store());
+        for (number, stack) in [(1, stack(1, "web:1", "worker:1")), (2, stack(2, "web:2", "worker:1"))] {
+            store.begin_revision(&new_revision(name), &stack).unwrap();
+            store.finish_revision(name, number, &Outcome::Succeeded, &BTreeMap::new()).unwrap();
+        }
+        let unwell = |workload: &str| {
+            let degraded = WorkloadStatus { health: HealthStatus::Degraded, ..WorkloadStatus::default() };
+            let workloads = Arc::new(BTreeMap::from([(workload.into(), degraded)]));
+            ApplicationStatus { workloads, ..ApplicationStatus::default() }
+        };
+        for (workload, expected) in [("web", true), ("worker", false)] {
+            assert_eq!(has_way_back(name, &unwell(workload), store).unwrap(), expected, "{workload}");
+        }
+        // As with a hook that fails: it is no workload of Git.
+        let failed = ApplicationStatus::default();
+        assert!(has_way_back(name, &failed, store).unwrap());
+        let hash = StackHash::of(&stack(2, "web:2", "worker:1"));
+        let hooks = Some(Box::new(HookRecord::new(2, 1, hash, BTreeMap::new())));
+        store.save_record(name, &Record { hooks, ..Record::default() }).unwrap();
+        assert!(!has_way_back(name, &failed, store).unwrap(), "nothing of it is applied");
+    }
 
     #[test]
     fn digest_of_a_week_is_sent_before_it_is_dropped() {

@@ -336,6 +336,10 @@ impl StatusInputs<'_> {
     /// Adds to the planner's view what it does not know: a pin, a rejected or invalid commit, an application that has
     /// left Git, a failed fetch, a failing database, failed steps.
     pub(crate) fn overrule(&self, target: &TargetRevision, plan: &Plan, status: &mut ApplicationStatus) {
+        if status.lasting_failure.is_some() {
+            let advice = format!("`driftless sync {} --retry` tries it again", self.context.name());
+            status.message = join(&status.message, &advice);
+        }
         // The removal of an application does not depend on Git.
         if !self.desired.may_be_removed() || !target.stack.is_empty() {
             self.overrule_by_git(target, status);

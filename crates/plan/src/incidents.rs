@@ -403,6 +403,12 @@ fn advice_for_degraded(application: &Application, has_older: bool) -> String {
     } else {
         String::new()
     };
+    // Of such a failure, nothing is tried again unasked.
+    if status.lasting_failure.is_some() {
+        return format!(
+            "once its cause is gone, `driftless sync {name} --retry` starts it again; or correct it in Git{rollback}"
+        );
+    }
     format!("`driftless status {name}` names the containers{rollback}")
 }
 
@@ -433,7 +439,7 @@ fn sync_failure(
         } else if has_older {
             format!("correct it in Git, or go back with `driftless rollback {name}`")
         } else {
-            "correct it in Git".to_owned()
+            format!("correct it in Git, or `driftless sync {name} --retry` tries it again")
         };
         return Some((format!("{number}{reason}"), advice, Duration::ZERO));
     }

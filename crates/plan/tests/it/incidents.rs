@@ -148,6 +148,18 @@ fn failed_commit_is_no_news_after_a_rollback() {
 }
 
 #[test]
+fn failure_for_good_has_the_command_that_tries_it_again() {
+    let failure = "db.1 failed with code 1 and is not started again".to_owned();
+    let unwell = shop(HealthStatus::Degraded, 0);
+    let failed = ApplicationStatus { lasting_failure: Some(failure), ..unwell.clone() };
+    for (status, is_named) in [(failed, true), (unwell, false)] {
+        let seen = kept(judge(&[], status, 0));
+        let advice = seen[0].advice.as_str();
+        assert_eq!(advice.contains("`driftless sync shop --retry`"), is_named, "{advice}");
+    }
+}
+
+#[test]
 fn removed_host_or_repository_is_not_well_again() {
     let now = NOON.after(Duration::from_mins(24 * 60));
     let incident = |kind, repository: Option<&str>, host: Option<&str>| Incident {

@@ -30,6 +30,8 @@ pub(crate) struct Desired {
     unrendered: Option<CommitInfo>,
     /// Why commit statuses do not reach the forge, if they do not.
     status_error: Option<StatusError>,
+    /// When the newest fetch ended that did not have the newest commit yet, in this life of the agent.
+    fetched_before: Option<Timestamp>,
 }
 
 /// One application, rendered from one commit.
@@ -126,6 +128,7 @@ impl Desired {
             lasting_objection: None,
             unrendered: None,
             status_error: None,
+            fetched_before: None,
         }
     }
 
@@ -147,6 +150,13 @@ impl Desired {
     /// With the reason why commit statuses do not reach the forge.
     pub(crate) fn with_status_error(self, status_error: Option<StatusError>) -> Self {
         Self { status_error, ..self }
+    }
+
+    /// The desired state that replaces `before`. An application that is busy may never see `before`.
+    pub(crate) fn following(self, before: &Self) -> Self {
+        let is_same = self.newest_commit().id == before.newest_commit().id;
+        let fetched_before = if is_same { before.fetched_before } else { before.repository.fetched_at };
+        Self { fetched_before, ..self }
     }
 
     /// The same rendered application after another fetch of its repository, whose newest commit could not be rendered
@@ -183,6 +193,11 @@ impl Desired {
 
     pub(crate) fn repository(&self) -> &RepositoryState {
         &self.repository
+    }
+
+    /// Whether a fetch that ended after this time did not have the newest commit yet, so that a sync of that time is not the reason for it.
+    pub(crate) fn is_after_fetch_since(&self, at: Timestamp) -> bool {
+        self.fetched_before.is_some_and(|fetched| fetched > at)
     }
 
     /// Whether Git does not have the application any more, as of the last commit that could be read.

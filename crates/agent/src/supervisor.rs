@@ -494,11 +494,12 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
 
     /// Gives an application its desired state, and a task if it has none yet.
     fn set_desired(&mut self, name: AppName, desired: Desired) {
-        let desired = Arc::new(desired);
         if let Some(task) = self.applications.get(&name).filter(|task| !task.ended.is_cancelled()) {
-            task.desired.send_replace(desired);
+            let following = desired.following(&task.desired.borrow());
+            task.desired.send_replace(Arc::new(following));
             return;
         }
+        let desired = Arc::new(desired);
         // Before the repository is published as read. One that was removed is not published any more.
         if !desired.may_be_removed() && !self.shared.applications.borrow().contains_key(&name) {
             self.shared.unpublished.add(name.clone(), desired.rendered().repository.clone());

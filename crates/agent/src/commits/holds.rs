@@ -57,6 +57,9 @@ impl CommitHolds {
     pub(crate) fn note_fetch(&mut self, desired: &Desired) {
         let fetched_at = desired.repository().fetched_at;
         let has_fetched = |at: Timestamp| fetched_at.is_some_and(|fetched| fetched > at);
+        if matches!(self.manual, Some(ManualSync::Asked(at)) if desired.is_after_fetch_since(at)) {
+            self.manual = None;
+        }
         if matches!(self.manual, Some(ManualSync::Asked(at)) if has_fetched(at)) {
             self.manual = Some(ManualSync::Fetched(stack_of(desired)));
         }
@@ -404,5 +407,29 @@ mod tests {
         }
         assert!(is_held(&fetched("c", 180)));
         assert!(is_held(&fetched("b", 240)), "the sync is used up");
+    }
+
+    #[test]
+    fn commit_after_an_unseen_fetch_is_not_the_users() {
+        let (context, _folder) = context();
+        begin(&context, "a", Cause::Commit, None);
+        let window = SyncWindow { manual_sync: true, ..closed().sync_windows.remove(0) };
+        let policy = Policy { sync_windows: vec![window], ..Policy::default() };
+        let fetched = |commit: &str, seconds: u64| {
+            let fetched_at = Some(context.now().after(Duration::from_secs(seconds)));
+            let state = RepositoryState { fetched_at, ..RepositoryState::default() };
+            present(commit, &stack(commit), policy.clone()).kept(Arc::new(state), None)
+        };
+        let (first, next) = (fetched("a", 0), fetched("b", 120));
+        let empty = fetched("a", 60).following(&first);
+        let later = next.clone().following(&empty);
+        for (desired, is_late) in [(next.following(&first), false), (later, true)] {
+            let mut revisions = Revisions::load(&context);
+            revisions.request_sync(&context, &first, &Actor::agent());
+            // The application was busy while the fetch of the sync found nothing new.
+            let target = revisions.target(&context, &desired, &Record::default()).unwrap().unwrap();
+            assert_eq!(revisions.held().is_some(), is_late);
+            assert_eq!(target.cause == Cause::User, !is_late);
+        }
     }
 }

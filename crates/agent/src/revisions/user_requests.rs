@@ -34,7 +34,9 @@ impl UserRequests {
     pub(crate) fn note_fetch(&mut self, desired: &Desired) {
         let fetched_at = desired.repository().fetched_at;
         let is_fruitless = |request: &RequestedSync| {
-            request.commit == desired.commit().id && fetched_at.is_some_and(|at| at > request.at)
+            let is_same = request.commit == desired.commit().id;
+            (is_same && fetched_at.is_some_and(|at| at > request.at))
+                || desired.is_after_fetch_since(request.at)
         };
         self.sync = self.sync.take().filter(|request| !is_fruitless(request));
     }

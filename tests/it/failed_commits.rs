@@ -163,6 +163,7 @@ async fn failed_commit_is_an_obstacle_until_another_try() {
     let found = it.until("it is pinned", |found| ticket.is_answered_by(&found.status)).await;
     assert_eq!(found.status.obstacle, None);
     let message = failed(&found).map(|condition| condition.message.clone()).unwrap_or_default();
+    assert!(!events(&it, "RolledBack")[0].contains(':'), "it has no reason: {}", it.story());
     let expected = "; the application is pinned; `driftless resume shop` tries the newest commit";
     assert!(message.ends_with(expected), "{message}");
     it.ask(RequestKind::Resume).await;

@@ -98,7 +98,7 @@ fn render(
         number => incident.number,
         headline => incident.headline(*phase),
         message => incident.message.as_str(),
-        advice => incident.advice.as_str(),
+        advice => advice(notification),
         since => incident.since.to_the_minute(),
         duration => duration(end(notification, now).since(incident.since)),
         link => link(incident, place).unwrap_or_default(),
@@ -108,6 +108,11 @@ fn render(
         Error::Template { part, reason: format!("{line}{error}") }
     };
     environment.render_str(template, values).map_err(fail)
+}
+
+/// What to do about an incident. Nothing once it is over.
+pub(crate) fn advice(notification: &Notification) -> &str {
+    if notification.phase == IncidentPhase::Recovered { "" } else { &notification.incident.advice }
 }
 
 /// The urgency of an incident that goes on. `None`: it is over.

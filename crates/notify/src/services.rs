@@ -16,7 +16,7 @@ use sha2::Sha256;
 use crate::{
     client::Request,
     error::Error,
-    message::{Message, link, phase_name, shorten, shorten_bytes},
+    message::{Message, advice, link, phase_name, shorten, shorten_bytes},
     place::Place,
     sample::sample,
 };
@@ -282,7 +282,7 @@ fn webhook(url: &Url, secret: Option<&Secret>, batch: &Batch<'_>, read: Read<'_>
             "repository": incident.repository,
             "headline": incident.headline(*phase),
             "message": incident.message,
-            "advice": incident.advice,
+            "advice": advice(notification),
             "since": incident.since,
             "ended": incident.ended.filter(|_| *phase == IncidentPhase::Recovered),
             "at": at,
@@ -518,6 +518,24 @@ mod tests {
             let target = Target::Apprise { url: url.to_owned(), tag: None, targets: None };
             let request = request(&target, &batch, &|_| Ok(String::new())).unwrap();
             assert_eq!(request.url.as_str(), expected);
+        }
+    }
+
+    #[test]
+    fn recovery_has_no_advice_in_json() {
+        let now = Timestamp(1_767_225_600_000);
+        let place = Place { host: "nas".to_owned(), url: None };
+        let message = message_with(None);
+        let target = Target::Webhook { url: Secret::Environment("URL".to_owned()), secret: None };
+        for (phase, has_advice) in [(IncidentPhase::Opened, true), (IncidentPhase::Recovered, false)] {
+            let incident = sample(IncidentKind::Degraded, now);
+            let receiver = "it".to_owned();
+            let notifications = [Notification { number: 1, receiver, phase, incident, at: now, sent: None }];
+            let batch = Batch { notifications: &notifications, message: &message, place: &place, now };
+            let request = request(&target, &batch, &|_| Ok("https://example.com".to_owned())).unwrap();
+            let body: Value = serde_json::from_slice(&request.body).unwrap();
+            let said = body["notifications"][0]["advice"].as_str().unwrap();
+            assert_eq!(!said.is_empty(), has_advice, "{phase:?}");
         }
     }
 

@@ -30,7 +30,8 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         };
         self.context.store().set_pin(name, &pin)?;
         self.publisher.publish_request(self.context);
-        let message = format!("to revision {} ({}): {reason}", revision.number, revision.commit.short());
+        let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        let message = format!("to revision {} ({}){why}", revision.number, revision.commit.short());
         self.event("RolledBack", name.as_str(), &message);
         Ok(Answer::Pinned { pin, note })
     }

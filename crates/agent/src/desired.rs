@@ -195,7 +195,8 @@ impl Desired {
         &self.repository
     }
 
-    /// Whether a fetch that ended after this time did not have the newest commit yet, so that a sync of that time is not the reason for it.
+    /// Whether a fetch that ended after this time did not have the newest commit yet. Then a sync of that time is not the reason
+    /// for it.
     pub(crate) fn is_after_fetch_since(&self, at: Timestamp) -> bool {
         self.fetched_before.is_some_and(|fetched| fetched > at)
     }

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn way_back_leads_to_another_version_of_what_is_unwell() {
+    fn way_back_leads_to_another_version_of_the_unwell() {
         let (context, _folder) = context();
         let (name, store) = (context.name(), context.store());
         for (number, stack) in [(1, stack(1, "web:1", "worker:1")), (2, stack(2, "web:2", "worker:1"))] {

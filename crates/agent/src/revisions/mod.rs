@@ -396,7 +396,8 @@ impl Revisions {
         }
     }
 
-    /// Nothing: what still runs is removed, after its hooks. The commit is the one that does not have the application, if it is known.
+    /// Nothing: what still runs is removed, after its hooks. The commit is the one that does not have the application, if it is
+    /// known.
     fn target_of_removal(
         &self,
         context: &AppContext,

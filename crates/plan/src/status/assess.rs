@@ -96,6 +96,9 @@ fn is_held(subject: Subject<'_>, counts: &Counts<'_>, plan: &Plan) -> bool {
 
 /// Whether each step is one of a run of a `CronJob`. That it begins and is removed again is as Git says.
 fn has_only_steps_of_runs(stack: &Stack, observed: &Observed, plan: &Plan) -> bool {
+    if plan.steps.is_empty() || cron::all(stack).next().is_none() {
+        return plan.steps.is_empty();
+    }
     let runs = || stack.workloads.iter().filter(|(_, workload)| workload.is_run_of_cron());
     let is_run = |creation: &Creation| runs().any(|(name, _)| creation.instance.is_of(name));
     // The container of a later step may be one that this plan creates.

@@ -43,6 +43,7 @@ mod execute;
 mod expiries;
 mod expiry_watch;
 mod failed_reads;
+mod failure_events;
 mod fleet;
 mod former_folder;
 mod fs_scan;

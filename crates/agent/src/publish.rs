@@ -19,6 +19,7 @@ use crate::{
     },
     context::{AppContext, RECENT_EVENTS},
     desired::Desired,
+    failure_events::FailureEvents,
     masked_target::MaskedTarget,
     revisions::target::TargetRevision,
     status::{StatusInputs, hide_secrets},
@@ -41,6 +42,7 @@ pub(crate) struct Publisher {
     reported_rejection: Option<Arc<RejectedCommit>>,
     /// The commit with errors in its manifests and the first error, as of the last look at it.
     reported_error: Option<(CommitInfo, String)>,
+    failure_events: FailureEvents,
     /// Since when each difference exists, by object and field.
     drift_since: BTreeMap<(String, String), Timestamp>,
     applications: watch::Sender<Applications>,
@@ -67,6 +69,7 @@ impl Publisher {
             awaits_images: false,
             reported_rejection: None,
             reported_error: None,
+            failure_events: FailureEvents::default(),
             drift_since: BTreeMap::new(),
             applications,
             unpublished,
@@ -178,6 +181,9 @@ impl Publisher {
         inputs.overrule(target, plan, &mut status);
         hide_secrets(&mut status, mask);
         report_held_prune(context, &before.waits, &status.waits);
+        if inputs.has_succeeded(target) {
+            self.failure_events.report(context, record, plan);
+        }
         self.status = status;
         self.publish(inputs, Some(target));
         self.publish_commit_status(inputs, Some(target));

@@ -264,7 +264,7 @@ impl StatusInputs<'_> {
     }
 
     /// Whether the revision of this target has succeeded.
-    fn has_succeeded(&self, target: &TargetRevision) -> bool {
+    pub(crate) fn has_succeeded(&self, target: &TargetRevision) -> bool {
         let current = self.revisions.current().filter(|current| current.stack == target.hash);
         current.is_some_and(|current| current.outcome == Outcome::Succeeded)
     }

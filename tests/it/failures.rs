@@ -154,3 +154,23 @@ async fn reverted_files_are_copied_after_a_failed_copy() {
         assert_eq!(fs::read_to_string(folder.join(name)).unwrap(), "1", "{name}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn step_has_its_event_before_the_round_ends() {
+    let it = Simulation::of(WEB);
+    it.synced_with_tip().await;
+    it.docker.faults(|faults| faults.latency = Duration::from_secs(20));
+    it.hand(&UserAction::Remove { name: "shop-web-1".into() });
+    let created = || {
+        let events = it.store.events(0, 1000, Some(&app())).unwrap().into_iter();
+        events.filter(|event| event.reason == "Created" && event.object == "shop-web-1").count()
+    };
+    let created_again = async {
+        while created() < 2 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(30), created_again).await.expect("it has an event");
+    // The start, which follows in the same round, takes its time.
+    assert!(it.images().is_empty(), "{}", it.story());
+}

@@ -170,24 +170,19 @@ impl AppContext {
 
     /// Writes an event about this application to the event log.
     pub(crate) fn event(&self, kind: EventKind, reason: &str, object: &str, message: &str) {
-        self.event_at(self.now(), kind, reason, object, message);
+        self.append(self.new_event(kind, reason, object, message));
     }
 
     /// Writes an event about something that an actor asked for.
     pub(crate) fn event_by(&self, actor: &Actor, kind: EventKind, reason: &str, object: &str, message: &str) {
-        let event = self.new_event(self.now(), kind, reason, object, message);
+        let event = self.new_event(kind, reason, object, message);
         self.append(Event { actor: Some(actor.clone()), ..event });
     }
 
-    /// Writes an event about something that happened at `at`.
-    pub(crate) fn event_at(&self, at: Timestamp, kind: EventKind, reason: &str, object: &str, message: &str) {
-        self.append(self.new_event(at, kind, reason, object, message));
-    }
-
-    fn new_event(&self, at: Timestamp, kind: EventKind, reason: &str, object: &str, message: &str) -> Event {
+    fn new_event(&self, kind: EventKind, reason: &str, object: &str, message: &str) -> Event {
         Event {
             sequence: 0,
-            at,
+            at: self.now(),
             app: self.name.clone(),
             kind,
             reason: reason.to_owned(),

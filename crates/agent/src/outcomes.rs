@@ -96,14 +96,14 @@ pub(crate) fn log_step(step: &Step, outcome: &StepOutcome) {
     }
 }
 
-/// Writes one event about a step that was performed at `at`.
-pub(crate) fn report_step(context: &AppContext, step: &Step, outcome: &StepOutcome, at: Timestamp) {
+/// Writes one event about a step that was performed.
+pub(crate) fn report_step(context: &AppContext, step: &Step, outcome: &StepOutcome) {
     if let StepOutcome::Swarm(result) = outcome
         && let SwarmResult::Adopted { name, secret } = result.as_ref()
     {
         let kind = if *secret { "secret" } else { "config" };
         let message = format!("adopted {kind} {name} from `docker stack deploy`");
-        context.event_at(at, EventKind::Normal, "Adopted", name, &message);
+        context.event(EventKind::Normal, "Adopted", name, &message);
         return;
     }
     let (kind, reason, message) = match outcome {
@@ -120,7 +120,7 @@ pub(crate) fn report_step(context: &AppContext, step: &Step, outcome: &StepOutco
         StepOutcome::Failed { error, .. } => (EventKind::Warning, "Failed", format!("{step}: {error}")),
         StepOutcome::Skipped => return,
     };
-    context.event_at(at, kind, reason, step.action.object(), &message);
+    context.event(kind, reason, step.action.object(), &message);
 }
 
 fn is_start(action: &Action) -> bool {

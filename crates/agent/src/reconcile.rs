@@ -681,12 +681,12 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         held.extend(plan::stops_of(plan, too_early));
         let drains = plan::drains(&target.stack, observed, plan);
         let stopping = Stopping::new(plan::stopped_at_once(plan));
-        let mut ended = Vec::new();
         let context = &self.context;
         let mut report = |index: usize, outcome: &StepOutcome| {
             let Some(step) = plan.steps.get(index) else { return };
             log_step(step, outcome);
-            ended.push((step, outcome.clone(), context.now()));
+            // At once: the agent may be killed before the round ends.
+            report_step(context, step, outcome);
         };
         let executor = Executor {
             docker: &docker,
@@ -726,9 +726,6 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         for signed in executed.signed.values() {
             let image = VerifiedImage { keys: signed.keys.clone(), at: now };
             record.verified_images.insert(signed.digest.clone(), image);
-        }
-        for (step, outcome, at) in ended {
-            report_step(&self.context, step, &outcome, at);
         }
         let is_held = count_failures(record, plan, &executed, now);
         if executed.outcomes.iter().any(|outcome| matches!(outcome, StepOutcome::Failed { .. })) {

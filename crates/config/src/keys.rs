@@ -578,7 +578,7 @@ pub(super) static NOTIFICATION_ROUTE: Table = Table {
 };
 
 /// As in [`driftless_model::IncidentKind::ALL`]; a test compares them.
-const INCIDENT_KINDS: &str = "^(syncFailed|degraded|driftFound|driftNotHealed|pruneHeld|rolledBack|gitUnreachable|engineUnreachable|hostLost|credentialExpiring|imageAvailable)$";
+const INCIDENT_KINDS: &str = "^(syncFailed|degraded|driftFound|driftNotHealed|pruneHeld|rolledBack|gitUnreachable|engineUnreachable|hostLost|credentialExpiring|imageAvailable|recoverRequired)$";
 
 pub(super) static REPOSITORY: Table = Table {
     keys: &[

@@ -32,6 +32,8 @@ pub enum IncidentKind {
     CredentialExpiring,
     /// A registry has a newer image, which the agent does not deploy by itself.
     ImageAvailable,
+    /// No new commit is applied before a user confirms it with `driftless recover`.
+    RecoverRequired,
 }
 
 /// The urgency of an incident, lowest first.
@@ -150,7 +152,7 @@ pub struct NotificationStatus {
 
 impl IncidentKind {
     /// All kinds with their names in the configuration.
-    pub const ALL: [(&'static str, Self); 11] = [
+    pub const ALL: [(&'static str, Self); 12] = [
         ("syncFailed", Self::SyncFailed),
         ("degraded", Self::Degraded),
         ("driftFound", Self::DriftFound),
@@ -162,6 +164,7 @@ impl IncidentKind {
         ("hostLost", Self::HostLost),
         ("credentialExpiring", Self::CredentialExpiring),
         ("imageAvailable", Self::ImageAvailable),
+        ("recoverRequired", Self::RecoverRequired),
     ];
 
     /// The name in the configuration.
@@ -236,6 +239,8 @@ impl Incident {
             IncidentKind::CredentialExpiring => "a certificate, key or token expires".to_owned(),
             IncidentKind::ImageAvailable if is_over => format!("the images of {subject} are the newest"),
             IncidentKind::ImageAvailable => format!("{subject} has a newer image"),
+            IncidentKind::RecoverRequired if is_over => format!("new commits of {subject} are applied again"),
+            IncidentKind::RecoverRequired => format!("no new commit of {subject} is applied"),
         }
     }
 }

@@ -52,6 +52,11 @@ pub fn sample(kind: IncidentKind, now: Timestamp) -> Incident {
             "postgres:17 has a newer image (sha256:9f86d081884c), which is only reported",
             "deploy it with `driftless sync shop --update-images`, or always, with `imageUpdate: digest`",
         ),
+        IncidentKind::RecoverRequired => (
+            Urgency::Critical,
+            "the state directory was lost; pins and suspensions may be lost, so no new commit is applied",
+            "check it with `driftless status shop`, then run `driftless recover`",
+        ),
         IncidentKind::CredentialExpiring => (
             Urgency::Warning,
             "the certificate /etc/driftless/tls/fullchain.pem (tls) expires in 7 days, at 2026-01-08T12:00:00Z",

@@ -335,6 +335,7 @@ fn alert(notification: &Notification, batch: &Batch<'_>) -> Value {
         IncidentKind::HostLost => "DriftlessHostLost",
         IncidentKind::CredentialExpiring => "DriftlessCredentialExpiring",
         IncidentKind::ImageAvailable => "DriftlessImageAvailable",
+        IncidentKind::RecoverRequired => "DriftlessRecoverRequired",
     };
     // The urgency of an incident may rise; a label may not change.
     let severity = sample(incident.kind, batch.now).urgency.name();

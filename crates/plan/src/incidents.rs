@@ -272,6 +272,7 @@ fn problems(facts: &IncidentFacts<'_>, times: &IncidentTimes) -> Vec<Problem> {
     problems.extend(of_expiries(facts));
     for application in facts.applications.values() {
         of_application(application, facts, times, &mut problems);
+        problems.extend(recover_required(application, times));
     }
     problems
 }
@@ -391,6 +392,24 @@ fn of_application(
         let message = several(&newer);
         problems.push(problem(IncidentKind::ImageAvailable, Urgency::Info, message, advice, Duration::ZERO));
     }
+}
+
+/// The problem that no new commit is applied until a user confirms a loss of state, or the owner of the containers. An agent that is
+/// being moved has a moment for it.
+fn recover_required(application: &Application, times: &IncidentTimes) -> Option<Problem> {
+    let Application { name, spec, status, .. } = application;
+    let kinds = [ConditionType::StateLost, ConditionType::OwnedByAnotherAgent];
+    let condition = kinds.into_iter().find_map(|kind| status.problem(kind))?;
+    Some(Problem {
+        kind: IncidentKind::RecoverRequired,
+        urgency: Urgency::Critical,
+        app: Some(name.clone()),
+        repository: Some(spec.repository.clone()),
+        host: None,
+        message: condition.message.clone(),
+        advice: format!("check it with `driftless status {name}`, then run `driftless recover`"),
+        grace: times.degraded,
+    })
 }
 
 /// Advice about an application that is not well. With `has_older`, a user can go back.

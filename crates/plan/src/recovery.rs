@@ -46,7 +46,8 @@ pub(crate) fn is_out_of_sight(kind: IncidentKind, application: &Application) -> 
         | IncidentKind::GitUnreachable
         | IncidentKind::EngineUnreachable
         | IncidentKind::HostLost
-        | IncidentKind::CredentialExpiring => false,
+        | IncidentKind::CredentialExpiring
+        | IncidentKind::RecoverRequired => false,
     }
 }
 

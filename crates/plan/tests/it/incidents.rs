@@ -1,4 +1,4 @@
-//! Incidents of applications that are well for moments only.
+//! Incidents of applications that are well for moments only, or that no commit reaches.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -228,4 +228,32 @@ fn removed_host_or_repository_is_not_well_again() {
     );
     // A host that cannot be read is neither back nor removed.
     assert_eq!(ends(&BTreeMap::new(), false, &[]), ["repository infra is not followed any more"]);
+}
+
+/// A lost state directory stops all deployments, although every application is healthy.
+#[test]
+fn application_that_awaits_recovery_is_one_incident() {
+    let waiting = |kind: &str| StatusCondition {
+        kind: kind.to_owned(),
+        status: ConditionStatus::True,
+        reason: "RecoverRequired".to_owned(),
+        message: "no new commit is applied".to_owned(),
+        last_transition_time: NOON,
+    };
+    for kind in ["StateLost", "OwnedByAnotherAgent"] {
+        let conditions = vec![waiting(kind)];
+        let status = ApplicationStatus { conditions, ..shop(HealthStatus::Healthy, 0) };
+        let seen = kept(judge(&[], status.clone(), 0));
+        let opened = judge(&seen, status.clone(), 5);
+        let [IncidentChange::Notify(IncidentPhase::Opened, incident)] = &opened[..] else {
+            panic!("{opened:?}")
+        };
+        assert_eq!((incident.kind, incident.urgency), (IncidentKind::RecoverRequired, Urgency::Critical));
+        assert!(incident.advice.contains("`driftless recover`"), "{incident:?}");
+        let open = kept(opened);
+        assert_eq!(judge(&open, status, 9), [], "it is not over");
+        let ended = kept(judge(&open, shop(HealthStatus::Healthy, 0), 10));
+        let over = judge(&ended, shop(HealthStatus::Healthy, 0), 11);
+        assert!(matches!(over[..], [IncidentChange::Notify(IncidentPhase::Recovered, _)]), "{over:?}");
+    }
 }

@@ -174,3 +174,21 @@ async fn step_has_its_event_before_the_round_ends() {
     // The start, which follows in the same round, takes its time.
     assert!(it.images().is_empty(), "{}", it.story());
 }
+
+#[tokio::test(start_paused = true)]
+async fn unreachable_repository_has_an_event_at_begin_and_end() {
+    let mut it = Simulation::of(WEB);
+    it.synced_with_tip().await;
+    it.git.down(true);
+    minutes(10).await;
+    // Not once more after a restart.
+    it.crash();
+    it.begin();
+    minutes(10).await;
+    it.git.down(false);
+    minutes(10).await;
+    let events = it.store.events(0, 1000, Some(&"repository/infra".into())).unwrap();
+    let reasons: Vec<&str> = events.iter().map(|event| event.reason.as_str()).collect();
+    assert_eq!(reasons, ["FetchFailed", "Fetched"], "{events:?}");
+    assert!(events[0].message.contains("connection refused"), "{events:?}");
+}

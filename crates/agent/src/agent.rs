@@ -64,6 +64,7 @@ use crate::{
     release::{Release, pending_release},
     reopened::ReopenedSource,
     repository::{RepositoryLink, RepositoryTask, RepositoryView},
+    repository_events::FetchEvents,
     self_update::agent::{remember_failure, start_own_update},
     socket_watch::start_socket_watch,
     stale_queues::end_stale_queues,
@@ -503,7 +504,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         tasks.spawn(repository.run());
         tasks.spawn(notify_on_change(view.clone(), Arc::clone(&services.changed), stop.clone()));
         links.insert(settings.name.clone(), link);
-        followed.push(FollowedRepository { settings, view });
+        followed.push(FollowedRepository { settings, view, fetches: FetchEvents::default() });
     }
     let supervisor = Supervisor {
         services,

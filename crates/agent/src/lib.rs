@@ -75,6 +75,7 @@ mod release;
 mod render;
 mod reopened;
 mod repository;
+mod repository_events;
 mod request;
 mod requests;
 mod revisions;

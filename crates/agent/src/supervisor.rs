@@ -20,9 +20,7 @@ use tracing::Instrument;
 use driftless_config as config;
 use driftless_docker::{Docker, ObserveScope};
 use driftless_git::CommitSource;
-use driftless_model::{
-    AppName, CommitInfo, Event, EventKind, Finding, Location, Policy, RepositoryStatus, Stack,
-};
+use driftless_model::{AppName, CommitInfo, Finding, Location, Policy, RepositoryStatus, Stack};
 use driftless_store::{self as store, KnownApplication, Store};
 
 use crate::{
@@ -33,7 +31,7 @@ use crate::{
         departures::Departures,
         status::{StatusError, StatusErrors},
     },
-    context::{RECENT_EVENTS, Services},
+    context::Services,
     defect::{self, Publication},
     desired::{Desired, Rendered, RepositoryState},
     engine_state::EngineState,
@@ -47,6 +45,7 @@ use crate::{
     reconcile::{EngineServices, Reconciler},
     render::reference_text,
     repository::{Absence, RepositoryLinks, RepositoryView},
+    repository_events::{FetchEvents, report_commit},
     request::Queued,
 };
 
@@ -67,6 +66,7 @@ const MAX_QUEUED_REQUESTS: usize = 16;
 pub(crate) struct FollowedRepository {
     pub(crate) settings: config::Repository,
     pub(crate) view: watch::Receiver<RepositoryView>,
+    pub(crate) fetches: FetchEvents,
 }
 
 impl FollowedRepository {
@@ -582,7 +582,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         self.followed.iter().map(FollowedRepository::status).collect()
     }
 
-    fn publish_repositories(&self, statuses: Vec<RepositoryStatus>) {
+    fn publish_repositories(&mut self, statuses: Vec<RepositoryStatus>) {
         self.repositories.send_if_modified(|published| {
             let is_new = **published != statuses;
             *published = Arc::new(statuses);
@@ -592,44 +592,25 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             self.report_findings(followed);
             self.report_missed(followed);
         }
+        for FollowedRepository { settings, view, fetches } in &mut self.followed {
+            fetches.report(&self.services, &settings.name, &view.borrow().state);
+        }
     }
 
     /// Writes an event about an error that concerns the repository as a whole, such as a path that does not exist.
     fn report_findings(&self, followed: &FollowedRepository) {
         let view = followed.view.borrow();
         let (Some(error), Some(commit)) = (view.errors().next(), &view.commit) else { return };
-        self.report(followed, "InvalidRepository", commit.short(), error.to_string());
+        let (services, name) = (&self.services, &followed.settings.name);
+        report_commit(services, name, "InvalidRepository", commit.short(), error.to_string());
     }
 
     /// Writes an event about a commit that the webhook did not announce.
     fn report_missed(&self, followed: &FollowedRepository) {
         let view = followed.view.borrow();
         let Some(missed) = &view.state.missed else { return };
-        let commit = missed.commit.short();
-        self.report(followed, "WebhookMissed", commit, missed.to_string());
-    }
-
-    /// Writes an event about a repository, once for each commit.
-    fn report(&self, followed: &FollowedRepository, reason: &str, commit: &str, message: String) {
-        let repository = &followed.settings.name;
-        let event = Event {
-            sequence: 0,
-            at: self.services.clock.now(),
-            app: events_of_repository(repository),
-            kind: EventKind::Warning,
-            reason: reason.to_owned(),
-            object: format!("repository {repository} at {commit}"),
-            message,
-            actor: None,
-        };
-        let recent = self.services.store.newest_events(RECENT_EVENTS, Some(&event.app)).unwrap_or_default();
-        if recent.iter().any(|known| known.object == event.object && known.message == event.message) {
-            return;
-        }
-        if let Ok(event) = self.services.store.append_event(event) {
-            // There may be no reader.
-            let _ = self.services.events.send(event);
-        }
+        let (services, name) = (&self.services, &followed.settings.name);
+        report_commit(services, name, "WebhookMissed", missed.commit.short(), missed.to_string());
     }
 
     /// Starts to remove mounted files that no revision and no container needs.
@@ -664,11 +645,6 @@ async fn change_of_state_directory(store: &Store, was_replaced: bool) {
 fn unconfirmed(app: &AppName, why: String) -> Finding {
     let help = format!("confirm with `driftless remove {app}`, or restore it in Git");
     Finding::error(Location::default(), "", why).help(help)
-}
-
-/// The name that events about a repository as a whole are filed under. With the `/` it is no application's name.
-fn events_of_repository(repository: &str) -> AppName {
-    AppName(format!("repository/{repository}"))
 }
 
 /// Removes mounted files that no revision and no container needs. Returns how many.

@@ -1,4 +1,4 @@
-//! Decides about incidents from what is published, and writes them with their notifications to the database.
+//! Decides about incidents from what is published, and keeps them with their notifications in the outbox.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -108,8 +108,9 @@ impl Watcher {
     fn judge(&mut self, now: Timestamp) -> Result<Option<Timestamp>, store::Error> {
         let (store, settings) = (self.notifications.store(), self.notifications.settings());
         let known = self.notifications.names();
-        let open = store.open_incidents()?;
-        let handled_event = read_events(store, &mut self.drift, now)?;
+        let kept = self.notifications.outbox().incidents();
+        let open = kept.open_incidents()?;
+        let handled_event = read_events(store, kept.handled_event()?, &mut self.drift, now)?;
         self.drift.retain(|_, (seen, _)| seen.is_recent(DRIFT_LASTS, now));
         let drift = self.drift.iter().map(|(app, (_, message))| (app.clone(), message.clone())).collect();
         let readiness = self.handle.readiness();
@@ -145,11 +146,12 @@ impl Watcher {
         for change in changes {
             note(change, settings, &known, &mut update);
         }
-        if update != IncidentUpdate::default() {
-            store.update_incidents(&update, now)?;
-        }
+        self.notifications.outbox().update(&update, &known, now)?;
         let limits = settings.receivers.iter().map(|receiver| (receiver.name.clone(), oldest(receiver, now)));
-        let dropped = store.drop_notifications(&limits.collect())?;
+        let dropped = store.drop_notifications(&limits.collect()).unwrap_or_else(|error| {
+            tracing::warn!(error = chain(&error), "could not remove old notifications");
+            0
+        });
         if dropped > 0 {
             tracing::warn!(dropped, "notifications could not be sent for too long");
         }
@@ -251,14 +253,16 @@ fn note(change: IncidentChange, settings: &Settings, known: &BTreeSet<String>, u
     }
 }
 
-/// Reads the events since the last time, and notes the drift among them. Returns the new position if it must be stored.
+/// Reads the events after `handled`, the newest one of the last time, and notes the drift among them. Returns the new position
+/// if it must be stored.
 fn read_events(
     store: &Store,
+    handled: Option<u64>,
     drift: &mut BTreeMap<AppName, (Timestamp, String)>,
     now: Timestamp,
 ) -> Result<Option<u64>, store::Error> {
     let newest = store.newest_events(1, None)?.last().map_or(0, |event| event.sequence);
-    let Some(handled) = store.handled_event()?.filter(|handled| *handled <= newest) else {
+    let Some(handled) = handled.filter(|handled| *handled <= newest) else {
         // Earlier events are no news, and a position beyond the newest belongs to a database that was lost.
         return Ok(Some(newest));
     };

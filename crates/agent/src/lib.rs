@@ -62,6 +62,7 @@ mod mounts;
 mod notifications;
 mod observe;
 mod other_agents;
+mod outbox;
 mod outcomes;
 pub mod probe;
 mod probe_targets;

@@ -26,7 +26,7 @@ use driftless_plan::remote_delay;
 use driftless_store as store;
 use driftless_store::Store;
 
-use crate::{RequestError, error::chain, random::seed};
+use crate::{RequestError, error::chain, outbox::Outbox, random::seed};
 
 /// The pause after a refusal that only a user can end, such as that of a wrong token.
 const REFUSED_PAUSE: Duration = Duration::from_mins(10);
@@ -52,6 +52,7 @@ struct Inner {
     settings: Settings,
     senders: Vec<Sender>,
     store: Store,
+    outbox: Outbox,
     clock: Clock,
     /// Notified when something waits to be sent.
     waiting: Vec<Arc<Notify>>,
@@ -85,7 +86,8 @@ impl Notifications {
         let place = Place { host, url: settings.url.clone() };
         let settings = settings.clone();
         let results = Mutex::default();
-        Ok(Self(Arc::new(Inner { settings, senders, store, clock, waiting, place, results })))
+        let outbox = Outbox::new(store.clone());
+        Ok(Self(Arc::new(Inner { settings, senders, store, outbox, clock, waiting, place, results })))
     }
 
     /// Whether there is a receiver.
@@ -99,6 +101,10 @@ impl Notifications {
 
     pub(crate) fn store(&self) -> &Store {
         &self.0.store
+    }
+
+    pub(crate) fn outbox(&self) -> &Outbox {
+        &self.0.outbox
     }
 
     pub(crate) fn clock(&self) -> Clock {
@@ -128,22 +134,27 @@ impl Notifications {
     ///
     /// If the database cannot be read.
     pub fn status(&self) -> Result<NotificationStatus, store::Error> {
-        let Inner { settings, senders, store, results, .. } = self.0.as_ref();
+        let Inner { settings, senders, store, outbox, results, .. } = self.0.as_ref();
+        let memory = outbox.memory();
         let mut list = Vec::new();
         for sender in senders {
             let receiver = sender.receiver();
             let result = lock(results).get(&receiver.name).cloned().unwrap_or_default();
             let stored = store.sent_times(&receiver.name, Timestamp(0))?;
+            let mut waiting = store.waiting_notifications(&receiver.name)?;
+            if let Some(memory) = &memory {
+                waiting.extend(memory.waiting_notifications(&receiver.name)?);
+            }
             list.push(ReceiverStatus {
                 name: receiver.name.clone(),
                 kind: receiver.target.kind().to_owned(),
                 routes: describe_routes(&receiver.name, settings),
-                waiting: store.waiting_notifications(&receiver.name)?.len() as u64,
+                waiting: waiting.len() as u64,
                 last_sent: result.sent.max(stored.last().copied()),
                 error: result.error,
             });
         }
-        Ok(NotificationStatus { receivers: list, incidents: store.open_incidents()? })
+        Ok(NotificationStatus { receivers: list, incidents: outbox.incidents().open_incidents()? })
     }
 
     /// When the oldest notification was made that is due and not sent: none that waits for the end of quiet hours, a digest or a
@@ -278,10 +289,13 @@ impl Notifications {
 
     /// Sends the open incidents that a receiver knows. Neither the outbox nor the rate limit counts that.
     async fn repeat_once(&self, sender: &Sender, unmarked: &Unmarked) -> Result<(), SendError> {
-        let Inner { store, clock, place, .. } = self.0.as_ref();
+        let Inner { store, outbox, clock, place, .. } = self.0.as_ref();
         let (name, now) = (&sender.receiver().name, clock.now());
-        let open = store.open_incidents()?;
-        let (waiting, _) = unmarked.apply(store.waiting_notifications(name)?, Vec::new());
+        let open = outbox.incidents().open_incidents()?;
+        let (mut waiting, _) = unmarked.apply(store.waiting_notifications(name)?, Vec::new());
+        if let Some(memory) = outbox.memory() {
+            waiting.extend(memory.waiting_notifications(name)?);
+        }
         let is_known = |incident: &Incident| {
             let mut news = waiting.iter().filter(|waiting| waiting.phase == IncidentPhase::Opened);
             incident.opened.is_some()
@@ -304,7 +318,27 @@ impl Notifications {
     }
 
     async fn send_once(&self, sender: &Sender, unmarked: &mut Unmarked) -> Result<NextSend, SendError> {
-        let Inner { store, clock, .. } = self.0.as_ref();
+        let Inner { store, outbox, .. } = self.0.as_ref();
+        let Some(memory) = outbox.memory() else { return self.send_from(store, sender, unmarked).await };
+        // Marking them never fails.
+        let first = match self.send_from(&memory, sender, &mut Unmarked::default()).await? {
+            NextSend::At(first) => first,
+            again @ NextSend::Again { .. } => return Ok(again),
+        };
+        Ok(match self.send_from(store, sender, unmarked).await? {
+            NextSend::At(second) => NextSend::At(Timestamp::earliest(first, second)),
+            again @ NextSend::Again { .. } => again,
+        })
+    }
+
+    /// Sends what waits in the database, or in memory.
+    async fn send_from(
+        &self,
+        store: &Store,
+        sender: &Sender,
+        unmarked: &mut Unmarked,
+    ) -> Result<NextSend, SendError> {
+        let clock = self.0.clock;
         let receiver = sender.receiver();
         // If that fails, other notifications are sent all the same.
         let marked = unmarked.mark(|batch, at| store.mark_sent(&receiver.name, batch, at));
@@ -317,10 +351,10 @@ impl Notifications {
             Due::At(at) => return marked.map(|()| NextSend::At(Some(at))).map_err(SendError::Store),
             Due::Now(batch) => batch,
         };
-        let refused = match self.send_batch(sender, batch.clone(), unmarked).await {
+        let refused = match self.send_batch(store, sender, batch.clone(), unmarked).await {
             Err(SendError::Send(error)) if batch.len() > 1 && error.is_about_message() => {
                 let room = receiver.rate_limit.saturating_sub(sent.len()).max(1);
-                self.send_each(sender, batch, room, unmarked).await?
+                self.send_each(store, sender, batch, room, unmarked).await?
             }
             result => result?,
         };
@@ -331,6 +365,7 @@ impl Notifications {
     /// most messages that the rate limit allows. Returns the recipients who did not get them.
     async fn send_each(
         &self,
+        store: &Store,
         sender: &Sender,
         batch: Vec<Notification>,
         room: usize,
@@ -338,7 +373,7 @@ impl Notifications {
     ) -> Result<String, SendError> {
         let (mut sent, mut refused, mut refusals) = (0, String::new(), Vec::new());
         for notification in batch {
-            match self.send_batch(sender, vec![notification], unmarked).await {
+            match self.send_batch(store, sender, vec![notification], unmarked).await {
                 Ok(recipients) => {
                     sent += 1;
                     if !recipients.is_empty() {
@@ -358,11 +393,12 @@ impl Notifications {
     /// Sends one message and marks its notifications as sent. Returns the recipients who did not get it.
     async fn send_batch(
         &self,
+        store: &Store,
         sender: &Sender,
         batch: Vec<Notification>,
         unmarked: &mut Unmarked,
     ) -> Result<String, SendError> {
-        let Inner { store, clock, place, .. } = self.0.as_ref();
+        let Inner { clock, place, .. } = self.0.as_ref();
         let name = &sender.receiver().name;
         let refused = in_words(&sender.send(&batch, place, clock.now()).await?);
         tracing::info!(receiver = name, notifications = batch.len(), "notification sent");

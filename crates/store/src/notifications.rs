@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{Incident, IncidentPhase, Notification, Timestamp};
-use rusqlite::{OptionalExtension, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use crate::{
     error::{BoxError, Durability, Error},
@@ -65,6 +65,10 @@ impl Store {
                     0 => next_number(transaction)?,
                     number => number,
                 };
+                // It may have got its number in memory. None is used twice.
+                if number > last_number(transaction)? {
+                    set_last_number(transaction, number)?;
+                }
                 let incident = Incident { number, ..incident.clone() };
                 transaction
                     .prepare_cached(
@@ -81,7 +85,9 @@ impl Store {
             }
             for (phase, incident, receivers) in &update.notifications {
                 let key = incident.key();
-                let stored = numbered.iter().find(|known| known.key() == key);
+                let is_same =
+                    |known: &&Incident| known.key() == key && [0, known.number].contains(&incident.number);
+                let stored = numbered.iter().find(is_same);
                 let incident = stored.unwrap_or(incident);
                 for receiver in receivers {
                     enqueue(transaction, receiver, *phase, incident, now)?;
@@ -94,6 +100,20 @@ impl Store {
             }
             Ok(())
         })
+    }
+
+    /// A store in memory with the open incidents of this one, without the messages that wait. Numbers of incidents go on there. For the
+    /// time in which this one cannot be written.
+    pub fn incidents_in_memory(&self, now: Timestamp) -> Result<Self, Error> {
+        let memory = Self::in_memory(self.clock)?;
+        let last = self.read("the incidents", last_number)?;
+        memory
+            .write("the incidents", Durability::Process, |transaction| set_last_number(transaction, last))?;
+        let kept = self.open_incidents()?;
+        let handled_event = self.handled_event()?;
+        let copy = IncidentUpdate { kept, handled_event, ..IncidentUpdate::default() };
+        memory.update_incidents(&copy, now)?;
+        Ok(memory)
     }
 
     /// The notifications that wait for a receiver, oldest first.
@@ -190,15 +210,22 @@ impl Store {
 
 /// Numbers of incidents are those of a counter that outlives them.
 fn next_number(transaction: &Transaction<'_>) -> Result<u64, BoxError> {
-    let last: Option<String> = transaction
+    Ok(last_number(transaction)?.saturating_add(1))
+}
+
+fn last_number(connection: &Connection) -> Result<u64, BoxError> {
+    let last: Option<String> = connection
         .prepare_cached("SELECT value FROM meta WHERE key = 'notifications.incident'")?
         .query_row([], |row| row.get(0))
         .optional()?;
-    let number = last.and_then(|last| last.parse::<u64>().ok()).unwrap_or(0).saturating_add(1);
+    Ok(last.and_then(|last| last.parse::<u64>().ok()).unwrap_or(0))
+}
+
+fn set_last_number(transaction: &Transaction<'_>, number: u64) -> Result<(), BoxError> {
     transaction
         .prepare_cached("INSERT OR REPLACE INTO meta (key, value) VALUES ('notifications.incident', ?1)")?
         .execute(params![number.to_string()])?;
-    Ok(number)
+    Ok(())
 }
 
 fn enqueue(

@@ -224,7 +224,7 @@ impl Store {
         Ok(())
     }
 
-    /// A database in memory that ends with its last clone, for tests.
+    /// A database in memory that ends with its last clone: for tests, and for what cannot be written.
     ///
     /// # Errors
     ///

@@ -310,15 +310,23 @@ fn doctor_misses_the_state_directory_of_an_agent_that_runs() {
     let state = folder.path().join("state");
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = server.local_addr().unwrap().to_string();
-    let check = || {
-        let (_, checks) = doctor(&[&url, "--state-dir", state.to_str().unwrap(), "--listen", &address]);
-        checks["state directory"].clone()
-    };
-    let missing = check();
+    let checks = || doctor(&[&url, "--state-dir", state.to_str().unwrap(), "--listen", &address]).1;
+    // It answers as the agent does, once.
+    let agent = std::thread::spawn(move || {
+        let (mut stream, _) = server.accept().unwrap();
+        let mut request = [0; 1024];
+        assert!(stream.read(&mut request).unwrap() > 0, "nobody asks");
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").unwrap();
+    });
+    let found = checks();
+    // It ends also if nobody has asked.
+    drop(std::net::TcpStream::connect(&address));
+    agent.join().unwrap();
+    let (missing, port) = (&found["state directory"], &found[&format!("address {address}")]);
     assert_eq!(missing["result"], "fail", "{missing}");
     assert!(missing["message"].as_str().unwrap().contains("is missing"), "{missing}");
-    drop(server);
-    assert_eq!(check()["result"], "ok");
+    assert_eq!(port["result"], "ok", "{port}");
+    assert_eq!(checks()["state directory"]["result"], "ok");
 }
 
 #[test]

@@ -37,29 +37,29 @@ const LITTLE_SPACE: u64 = 2 << 30;
 const NO_SPACE: u64 = 100 << 20;
 
 pub(super) async fn checks(settings: &Settings) -> Vec<Check> {
-    let directory = match missing_state_directory(settings).await {
-        Some(check) => check,
-        None => state_directory(&settings.state_dir),
-    };
+    let missing = missing_state_directory(settings).await;
+    // Without its directory, the agent that runs is known by its answers only.
+    let is_running = holder(&settings.state_dir).is_some();
+    let may_run = is_running || missing.is_some();
+    let directory = missing.unwrap_or_else(|| state_directory(&settings.state_dir));
     let mut checks = vec![
         directory.explained(Topic::StateDirectory),
         disk(&settings.state_dir).explained(Topic::StateDirectory),
         runtime_directory(&settings.runtime_dir).explained(Topic::RuntimeDirectory),
     ];
     checks.extend(settings.audit.file.as_deref().map(audit_file));
-    let is_running = holder(&settings.state_dir).is_some();
     if !is_running {
         checks.extend(read_only_folder(settings).map(|check| check.explained(Topic::StateDirectory)));
     }
     let api = (settings.listen, settings.tls.is_some(), "/healthz", StatusCode::OK);
-    checks.push(port("listen", is_running, api).await.explained(Topic::Listen));
+    checks.push(port("listen", may_run, api).await.explained(Topic::Listen));
     if let Some(address) = settings.webhooks.listen {
         let hooks = (address, settings.webhooks.tls.is_some(), DOCTORS_HOOK, StatusCode::METHOD_NOT_ALLOWED);
-        checks.push(port("webhooks.listen", is_running, hooks).await.explained(Topic::Listen));
+        checks.push(port("webhooks.listen", may_run, hooks).await.explained(Topic::Listen));
     }
     if let Some(address) = settings.metrics.listen {
         let metrics = (address, settings.metrics.tls.is_some(), "/metrics", StatusCode::OK);
-        checks.push(port("metrics.listen", is_running, metrics).await.explained(Topic::Listen));
+        checks.push(port("metrics.listen", may_run, metrics).await.explained(Topic::Listen));
     }
     checks
 }
@@ -216,11 +216,11 @@ fn runtime_directory(path: &Path) -> Check {
 
 /// An address to listen on, free or held by the agent that runs. `own` is the address, whether it has TLS, and a path with the
 /// status that the agent answers there.
-async fn port(key: &str, is_running: bool, own: (SocketAddr, bool, &str, StatusCode)) -> Check {
+async fn port(key: &str, may_run: bool, own: (SocketAddr, bool, &str, StatusCode)) -> Check {
     let (address, has_tls, path, expected) = own;
     let name = format!("address {address}");
     let Err(error) = TcpListener::bind(address).await else { return Check::ok(name, "is free") };
-    if is_running && error.kind() == io::ErrorKind::AddrInUse {
+    if may_run && error.kind() == io::ErrorKind::AddrInUse {
         let url = format!("{}{path}", local_url(address, has_tls));
         if ask(&url, AcceptedCertificate::Any).await.is_ok_and(|status| status == expected) {
             return Check::ok(name, "is in use by the agent that runs");

@@ -91,7 +91,8 @@ async fn container_that_fails_for_good_later_has_one_event() {
     it.docker.faults(|faults| _ = faults.exits.insert("web:1".into(), (Duration::from_mins(20), 3)));
     let it = it.begun();
     it.synced_with_tip().await;
-    minutes(90).await;
+    it.docker.faults(|faults| _ = faults.exits.insert("web:1".into(), (Duration::from_secs(5), 3)));
+    minutes(60).await;
     let found = warnings(&it, "Failed");
     assert_eq!(found.len(), 1, "{found:?}\n{}", it.story());
     assert!(found[0].starts_with("web.1 failed with code 3 and is not started again"), "{found:?}");

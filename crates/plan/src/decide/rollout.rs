@@ -23,8 +23,8 @@ use crate::{
     facts::{
         Facts,
         limits::{Limits, limits},
-        namespaces::is_needed,
-        standing::{Outdated, STABLE_AFTER, Standing, is_awaited, is_spent, is_up},
+        namespaces::{is_needed, is_orphaned},
+        standing::{Outdated, STABLE_AFTER, Standing, deleted_network, is_awaited, is_spent, is_up},
         update_failures::{self, UpdateFailures, progress_deadline},
         workers,
     },
@@ -291,7 +291,7 @@ struct ReplacementCause {
 }
 
 /// Why an instance of the desired spec must be replaced, if it must. One that has done its work needs no network, namespace or limit any
-/// more, and a successor would do the work twice.
+/// more, and a successor would do the work twice. That is asked for only if a file has changed, with which it cannot be started any more.
 fn replacement_cause(
     draft: &mut Draft<'_>,
     subject: Subject<'_>,
@@ -299,6 +299,12 @@ fn replacement_cause(
 ) -> Option<ReplacementCause> {
     let Subject { name, workload } = subject;
     if draft.facts.is_completed(workload, instance) {
+        let has_lost_network = deleted_network(draft.facts.observed, instance).is_some();
+        if (has_lost_network || is_orphaned(draft.facts, instance))
+            && let Some(cause) = files::ended_with_others(draft, workload, instance, true)
+        {
+            return Some(ReplacementCause { cause, is_final: true });
+        }
         fs_drift::report(draft, name, instance);
         return None;
     }

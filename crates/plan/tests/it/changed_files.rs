@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use driftless_model::{Completion, Condition, Dependency, RestartPolicy, Stack, State, Strategy};
+use driftless_model::{
+    Attachment, Completion, Condition, Dependency, Network, NetworkMode, RestartPolicy, Stack, State,
+    Strategy,
+};
 
 use crate::stage::{Stage, stack, with_file, workload};
 
@@ -24,7 +27,12 @@ fn migration(content: &str, web: &str, is_by_wave: bool) -> Stack {
 
 /// The migration has run with its first file.
 fn migrated(is_by_wave: bool) -> Stage {
-    let mut stage = Stage::new(migration("one", "web:1", is_by_wave));
+    migrated_to(migration("one", "web:1", is_by_wave))
+}
+
+/// The migration of a stack has run.
+fn migrated_to(stack: Stack) -> Stage {
+    let mut stage = Stage::new(stack);
     for image in ["web:1", "web:2", "migrate:1"] {
         stage.world.observed.images.entry(image.to_owned()).or_default();
     }
@@ -67,6 +75,29 @@ fn dependants_wait_until_a_migration_has_run_with_its_file() {
         assert!(is_made_of(&stage, "web:2") && !is_made_of(&stage, "web:1"));
         assert_eq!(stage.read_by("shop-migrate-1"), ("two".to_owned(), 2));
     }
+}
+
+/// Nothing runs on its network, so `docker network prune` removes it, and the agent creates it again.
+#[test]
+fn migration_whose_network_was_removed_runs_with_its_file() {
+    let version = |content: &str, web: &str| {
+        let mut version = migration(content, web, false);
+        let networks = [("shop_setup".to_owned(), Box::new(Attachment::default()))].into();
+        version.networks.insert("shop_setup".to_owned(), Network::default());
+        let migrate = version.workloads.get_mut(&"migrate".into()).unwrap();
+        migrate.container.network_mode = NetworkMode::Networks(networks);
+        version
+    };
+    let mut stage = migrated_to(version("one", "web:1"));
+    stage.world.observed.networks.get_mut("shop_setup").unwrap().id = "another".to_owned();
+    let id = stage.named("shop-migrate-1").id.clone();
+    stage.round();
+    assert_eq!(stage.named("shop-migrate-1").id, id, "it has done its work");
+    stage.stack = version("two", "web:2");
+    rounds(&mut stage);
+    assert!(is_made_of(&stage, "web:2") && !is_made_of(&stage, "web:1"));
+    assert_ne!(stage.named("shop-migrate-1").id, id);
+    assert_eq!(stage.read_by("shop-migrate-1"), ("two".to_owned(), 1));
 }
 
 /// The commit leaves it as it is, and its container is lost before the migration runs again.

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
-    Drift, HealthStatus, Instance, Observed, Stack, StatusCondition, Subject, SyncStatus, Update, WaitStatus,
-    Workload, WorkloadName, WorkloadStatus,
+    Drift, HealthStatus, InPlace, Instance, Observed, OnChange, Record, Stack, StatusCondition, Subject,
+    SyncStatus, Update, WaitStatus, Workload, WorkloadName, WorkloadStatus,
 };
 
 use crate::{
     action::{Action, Creation},
-    facts::{cron, jobs, ownership::is_prune_protected, pods},
+    facts::{cron, jobs, ownership::is_prune_protected, pods, standing::Standing},
     status::{
         conditions, counts::Counts, failure::Round, inputs::Inputs, instances::workload_status,
         traffic::Proxies,
@@ -53,7 +53,10 @@ pub fn assess(
         let counts = inputs.counts(subject, &instances);
         is_complete &= match workload.job_or_template() {
             Some(_) => counts.old.is_empty(),
-            None => counts.is_rolled_out(workload) || is_held(subject, &counts, plan),
+            None => {
+                let has_files = plan.is_reached() || !awaits_files(observed, record, workload, &counts);
+                (counts.is_rolled_out(workload) && has_files) || is_held(subject, &counts, plan)
+            }
         };
         let before = before_workloads.get(name).map_or(&[][..], |it| &it.conditions);
         (name.clone(), workload_status(inputs, subject, &counts, before))
@@ -92,6 +95,21 @@ fn is_held(subject: Subject<'_>, counts: &Counts<'_>, plan: &Plan) -> bool {
     let is_about = |wait: &&Wait| wait.is(WaitReason::Held) && wait.concerns(subject.name);
     let is_kept = subject.workload.update == Update::Never && plan.waits.iter().any(|wait| is_about(&wait));
     is_kept && counts.old.len() == subject.workload.replicas as usize && counts.updated() == 0
+}
+
+/// Whether an instance has not read a file of the commit yet: it waits for its turn, or for an image. The agent's own container keeps its
+/// files.
+fn awaits_files(observed: &Observed, record: &Record, workload: &Workload, counts: &Counts<'_>) -> bool {
+    counts.updated.iter().any(|(instance, standing)| {
+        let Some(read) = record.delivered.get(&instance.id) else { return false };
+        // One that has completed runs again only if the manifest asks for a restart.
+        let is_due = |file: &InPlace| *standing != Standing::Completed || file.on_change == OnChange::Restart;
+        let has_other = |target: &String, file: &InPlace| {
+            read.get(target).is_some_and(|content| *content != file.content) && is_due(file)
+        };
+        observed.own.as_ref() != Some(&instance.id)
+            && workload.in_place.iter().any(|(target, file)| has_other(target, file))
+    })
 }
 
 /// Whether each step is one of a run of a `CronJob`. That it begins and is removed again is as Git says.

@@ -9,7 +9,7 @@ use std::{
 use driftless_model::{
     Completion, Condition, Container, Dependency, HELPER_IMAGE, HookPhase, Instance, Job, NetworkMode, Part,
     Peer, Probes, PullPolicy, Record, RestartPolicy, Role, RollbackSettings, Stack, State,
-    Strategy as Rollout, Workload, WorkloadKind, WorkloadName,
+    Strategy as Rollout, SyncStatus, Workload, WorkloadKind, WorkloadName,
 };
 use driftless_plan::{
     Action, Plan, begin_attempt, begin_removal, has_post_synced, is_held_by_hooks, with_runs,
@@ -344,9 +344,11 @@ fn changed_file_waits_for_its_wave() {
     for name in ["shop-migrate-1", "shop-web-1"] {
         assert_eq!(shop.stage.read_by(name), ("one".to_owned(), 1), "{plan}");
     }
+    assert_eq!(shop.stage.assess(&plan).sync, SyncStatus::OutOfSync, "{plan}");
     shop.stage.sick.clear();
     let plan = shop.rounds();
     assert!(plan.is_settled(), "{plan}");
+    assert_eq!(shop.stage.assess(&plan).sync, SyncStatus::Synced, "{plan}");
     for name in ["shop-migrate-1", "shop-web-1"] {
         assert_eq!(shop.stage.read_by(name), ("two".to_owned(), 2));
     }
@@ -432,7 +434,8 @@ fn service_that_starts_while_hooks_run_keeps_its_file() {
     let mut shop = shop_with_file();
     shop.git = with_files("two", "db:1", "web:1");
     shop.attempt(2);
-    shop.rounds();
+    let plan = shop.rounds();
+    assert_eq!(shop.stage.assess(&plan).sync, SyncStatus::OutOfSync, "{plan}");
     crash_web(&mut shop);
     assert_eq!(shop.stage.read_by("shop-web-1"), ("one".to_owned(), 2));
     shop.git = with_files("two", "db:1", "bad:1");

@@ -49,7 +49,7 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
         it.condition == Condition::Started && workload.container.peers().any(|it| *it == peer)
     };
     for dependency in workload.after.iter().filter(|it| !is_shared(it)) {
-        if let Some(reason) = unmet(draft, dependency, is_as_before(draft, subject)) {
+        if let Some(reason) = unmet(draft, dependency, goes_with_older(draft, subject, dependency)) {
             draft.wait(Wait::dependency(name, &dependency.workload, &reason));
             return Preconditions::Unmet;
         }
@@ -151,8 +151,18 @@ fn is_held(draft: &Draft<'_>, subject: Subject<'_>) -> bool {
         || waves::reason_to_wait(draft, subject).is_some()
 }
 
+/// Whether a workload needs no more of a dependency than it had before. The run of a CronJob is of no commit: it does not wait for a
+/// dependency that a commit cannot change for now, and waits for one that it is about to change.
+fn goes_with_older(draft: &Draft<'_>, subject: Subject<'_>, dependency: &Dependency) -> bool {
+    let name = &dependency.workload;
+    let is_held_back = |workload: &Workload| is_held(draft, Subject { name, workload });
+    let is_run = subject.workload.is_run_of_cron();
+    is_as_before(draft, subject)
+        || (is_run && draft.facts.target.stack.workloads.get(name).is_some_and(is_held_back))
+}
+
 /// Whether a workload is as it was when all was as Git said, or as a container of it has run since.
-pub(crate) fn is_as_before(draft: &Draft<'_>, Subject { name, workload }: Subject<'_>) -> bool {
+fn is_as_before(draft: &Draft<'_>, Subject { name, workload }: Subject<'_>) -> bool {
     let before = draft.facts.target.fallback.and_then(|before| before.workloads.get(name));
     let begun = draft.facts.record.begun.get(name);
     before.into_iter().chain(begun).any(|before| before.is_like(workload))

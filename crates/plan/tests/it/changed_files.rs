@@ -3,9 +3,10 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    Attachment, Completion, Condition, Dependency, Network, NetworkMode, RestartPolicy, Stack, State,
-    Strategy,
+    Attachment, Completion, Concurrency, Condition, Cron, Dependency, Job, Network, NetworkMode,
+    RestartPolicy, Stack, State, Strategy, Workload, WorkloadKind,
 };
+use driftless_plan::{schedule, with_runs};
 
 use crate::stage::{Stage, stack, with_file, workload};
 
@@ -127,6 +128,48 @@ fn changed_migration_waits_for_the_images_of_its_commit() {
     stage.world.registry = None;
     rounds(&mut stage);
     assert_eq!(stage.read_by("shop-migrate-1"), ("two".to_owned(), 2));
+}
+
+/// The same with a backup each minute, which needs the migration.
+fn with_backup(content: &str, web: &str) -> Stack {
+    let mut all = migration(content, web, false);
+    let schedule = Cron {
+        schedule: "* * * * *".to_owned(),
+        zone: None,
+        concurrency: Concurrency::Allow,
+        starting_deadline: None,
+        suspended: false,
+        keep_successful: 3,
+        keep_failed: 1,
+    };
+    let mut backup = workload("dump:1", 0);
+    backup.after.clone_from(&all.workloads[&"web".into()].after);
+    (backup.strategy, backup.completion) = (Strategy::Recreate, Completion::OnSuccess);
+    backup.container.restart = RestartPolicy::No;
+    let kind = WorkloadKind::CronJob { schedule, template: Job::once("backup".into()) };
+    all.workloads.insert("backup".into(), Workload { kind, ..backup });
+    all
+}
+
+/// It belongs to no commit, and one whose image is missing may wait for days.
+#[test]
+fn scheduled_run_does_not_wait_for_a_commit_that_is_held() {
+    let mut stage = migrated_to(with_backup("one", "web:1"));
+    stage.world.observed.images.entry("dump:1".to_owned()).or_default();
+    stage.finishing.insert("dump:1".to_owned());
+    stage.world.observed.images.remove("web:2");
+    stage.world.registry = Some(BTreeSet::from(["web:1".to_owned()]));
+    let git = with_backup("two", "web:2");
+    // Five minutes.
+    for _ in 0..30 {
+        let now = stage.now;
+        schedule(&mut stage.record, &git, now);
+        stage.stack = with_runs(&git, &stage.record).into_owned();
+        let plan = stage.round();
+        assert_eq!(stage.read_by("shop-migrate-1"), ("one".to_owned(), 1), "{plan}");
+        stage.tick(Duration::from_secs(10));
+    }
+    assert!(is_made_of(&stage, "dump:1"), "{}", stage.round());
 }
 
 /// The image that is missing may come through the service that crashes.

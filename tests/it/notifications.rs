@@ -279,11 +279,18 @@ async fn programs_get_all_fields_and_a_signature() {
 }
 
 #[tokio::test]
-async fn message_that_apprise_sent_in_part_is_sent_twice() {
+async fn first_message_that_apprise_sent_in_part_is_sent_twice() {
     let details =
         json!([["INFO", "", "Sent Discord notification."], ["WARNING", "", "Failed to send Email."]]);
-    let log = json!({ "error": "not sent", "details": details }).to_string();
-    let routes = Router::new().fallback(any(move || async move { (StatusCode::FAILED_DEPENDENCY, log) }));
+    let partial = json!({ "error": "not sent", "details": details }).to_string();
+    let failed =
+        json!({ "error": "not sent", "details": [["WARNING", "", "Failed to send Email."]] }).to_string();
+    let answer = Arc::new(Mutex::new(String::new()));
+    let current = Arc::clone(&answer);
+    let routes = Router::new().fallback(any(move || {
+        let log = current.lock().unwrap().clone();
+        async move { (StatusCode::FAILED_DEPENDENCY, log) }
+    }));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/notify/home", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
@@ -291,14 +298,17 @@ async fn message_that_apprise_sent_in_part_is_sent_twice() {
     let sender = sender(&settings.notifications.receivers[0]);
     let numbered =
         |number| Notification { number, ..notification(IncidentKind::Degraded, IncidentPhase::Opened) };
-    for (batch, is_sent) in [
+    for (log, batch, is_sent) in [
         // The entry about Discord can be that of another client.
-        (vec![numbered(1)], false),
-        (vec![numbered(1), numbered(2)], true),
-        (vec![numbered(3)], false),
-        (vec![numbered(4)], false),
-        (vec![numbered(4)], true),
+        (&partial, vec![numbered(1)], false),
+        // A recovery replaces its incident.
+        (&partial, vec![numbered(2)], true),
+        (&partial, vec![numbered(3), numbered(4)], true),
+        (&failed, vec![numbered(5)], false),
+        (&partial, vec![numbered(5)], false),
+        (&partial, vec![numbered(5)], true),
     ] {
+        answer.lock().unwrap().clone_from(log);
         match sender.send(&batch, &place(), NOON).await {
             Ok(refused) => assert!(is_sent && refused.len() == 1, "{batch:?}"),
             Err(error) => {

@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -37,8 +40,8 @@ pub struct Sender {
     read_secret: ReadSecret,
     /// The mails that are tried again, by the id of their batch.
     mails: Arc<Mutex<BTreeMap<String, MailProgress>>>,
-    /// The first notification of the last message, if the service answered that others have got it and that a recipient has not.
-    in_part: Arc<Mutex<Option<u64>>>,
+    /// Whether the service answered last that a recipient has not got a message and others have.
+    in_part: Arc<AtomicBool>,
 }
 
 impl Sender {
@@ -106,7 +109,7 @@ impl Sender {
         match self.prepare(batch)? {
             Prepared::Http(request) => {
                 let answer = client::send(*request, self.receiver.ca_file.as_deref()).await?;
-                self.confirmed(answers::outcome(&self.receiver.target, answer), batch)
+                self.confirmed(answers::outcome(&self.receiver.target, answer))
             }
             Prepared::Mail(outgoing) => {
                 let id = batch.id();
@@ -133,21 +136,16 @@ impl Sender {
 
     /// The outcome of a message that one HTTP server passes on to several recipients. Apprise can answer with entries of its log that
     /// are about the messages of other clients, so one answer does not prove that anybody has got this message: it is refused, and
-    /// counts as sent if the next answer says the same. A notification that joins meanwhile does not begin this again.
+    /// counts as sent if the next answer says the same. It may be about another message: with a pause for each one, a service that
+    /// fails for good would hold back all incidents.
     fn confirmed(
         &self,
         outcome: Result<Vec<RefusedRecipient>, Error>,
-        batch: &Batch<'_>,
     ) -> Result<Vec<RefusedRecipient>, Error> {
         let is_partial = outcome.as_ref().is_ok_and(|refused| !refused.is_empty());
-        let first = batch.notifications.first().map(|notification| notification.number);
-        let partial = first.filter(|_| is_partial);
-        let earlier = {
-            let mut in_part = self.in_part.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *in_part, partial)
-        };
+        let was_partial = self.in_part.swap(is_partial, Ordering::Relaxed);
         match outcome {
-            Ok(mut refused) if is_partial && earlier != first => Err(refused.remove(0).error),
+            Ok(mut refused) if is_partial && !was_partial => Err(refused.remove(0).error),
             outcome => outcome,
         }
     }

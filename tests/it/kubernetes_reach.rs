@@ -212,12 +212,12 @@ fn host_name_is_left_out_where_others_have_that_name() {
 
 #[test]
 fn pods_that_write_to_a_volume_keep_their_host_names() {
-    let text = |host: &str, claim: &str| {
+    let text = |host: &str, source: &str| {
         let port = "{selector: {app: mq}, ports: [{port: 80, targetPort: 15672}]}";
         format!(
             "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: c}}\nspec: {{}}\n---\napiVersion: v1\n\
              kind: Pod\nmetadata: {{name: mq, labels: {{app: mq}}}}\nspec:\n  {host}\n  volumes: [{{name: v, \
-             persistentVolumeClaim: {claim}}}]\n  containers:\n  - {{name: mq, image: 'mq:1', ports: [{{containerPort: \
+             {source}}}]\n  containers:\n  - {{name: mq, image: 'mq:1', ports: [{{containerPort: \
              15672}}], volumeMounts: [{{name: v, mountPath: /data}}]}}\n{}",
             service("mq", port)
         )
@@ -227,9 +227,18 @@ fn pods_that_write_to_a_volume_keep_their_host_names() {
         assert!(stack.workloads.contains_key(&"mq_proxy".into()));
         stack.workloads[&"mq".into()].container.hostname.clone()
     };
-    let written = "{claimName: c}";
-    assert_eq!(host_of(&text("", written)).as_deref(), Some("mq"));
-    assert_eq!(host_of(&text("", "{claimName: c, readOnly: true}")), None);
+    let written = "persistentVolumeClaim: {claimName: c}";
+    let bare = text("", written);
+    assert_eq!(host_of(&bare).as_deref(), Some("mq"));
+    assert_findings(&bare, &["metadata.name: a Service or another workload has the name `mq`, too"]);
+    assert_eq!(host_of(&text("", "hostPath: {path: /srv/mq}")).as_deref(), Some("mq"));
+    for source in [
+        "persistentVolumeClaim: {claimName: c, readOnly: true}",
+        // Sockets are no data.
+        "hostPath: {path: /var/run/docker.sock}",
+    ] {
+        assert_eq!(host_of(&text("", source)), None, "{source}");
+    }
     let named = text("hostname: mq", written);
     assert_eq!(host_of(&named).as_deref(), Some("mq"));
     assert_findings(

@@ -113,7 +113,12 @@ impl AppNetworks {
             if is_own || !is_taken {
                 continue;
             }
-            if let Some(place) = &found.hostname_place {
+            let place = match &found.hostname_place {
+                Some(place) => Some((place.location.clone(), place.path.as_str())),
+                // A Pod has its own name as host name. Nobody asked for it, so it is dropped without a finding.
+                None => keeps_data.then(|| (workload.origin.clone(), "metadata.name")),
+            };
+            if let Some((location, path)) = place {
                 let (message, help) = if keeps_data {
                     (
                         format!(
@@ -129,7 +134,7 @@ impl AppNetworks {
                         "remove it, or choose another host name",
                     )
                 };
-                report.say(Finding::warning(place.location.clone(), &*place.path, message).help(help));
+                report.say(Finding::warning(location, path, message).help(help));
             }
             if !keeps_data {
                 container.hostname = None;

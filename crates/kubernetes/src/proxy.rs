@@ -46,7 +46,7 @@ fn starts_first(found: &ReadWorkload) -> bool {
     let workload = &found.workload;
     let is_exclusive = |container: &Container| container.ports.iter().any(|port| port.host.is_some());
     matches!(workload.strategy, Strategy::RollingUpdate { max_surge: 1.., .. })
-        && !found.keeps_data()
+        && !found.has_writable_mount()
         && !workload.containers().any(is_exclusive)
 }
 

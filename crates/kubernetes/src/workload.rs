@@ -13,6 +13,7 @@ use super::{
 use driftless_model::{
     Attachment, DEFAULT_PROGRESS_DEADLINE, DEFAULT_REVISION_HISTORY, FailureRule, Location, ManifestNames,
     Mount, MountSource, NetworkMode, Strategy, SwarmService, Update, Workload, WorkloadKind, WorkloadName,
+    is_system_path,
 };
 
 /// A workload as it was read.
@@ -102,10 +103,24 @@ impl ReadWorkload {
         }
     }
 
-    /// Whether a container writes to a volume or to a folder of the host.
+    /// Whether a container writes to a volume or to a path of the host.
+    pub(super) fn has_writable_mount(&self) -> bool {
+        self.writes_to(|_| true)
+    }
+
+    /// Whether a container writes data that stays after it. Sockets and devices of the host are no data.
     pub(super) fn keeps_data(&self) -> bool {
+        self.writes_to(|path| !is_system_path(path))
+    }
+
+    /// Whether a container writes to a volume or to a path of the host that is meant.
+    fn writes_to(&self, is_meant: impl Fn(&str) -> bool) -> bool {
         let is_written = |mount: &Mount| {
-            let is_kept = matches!(mount.source, MountSource::Volume { .. } | MountSource::Bind { .. });
+            let is_kept = match &mount.source {
+                MountSource::Volume { .. } => true,
+                MountSource::Bind { path, .. } => is_meant(path),
+                _ => false,
+            };
             is_kept && !mount.read_only
         };
         self.workload.containers().any(|container| container.mounts.iter().any(is_written))

@@ -462,14 +462,22 @@ pub(crate) async fn objects_of(
         }
         Err(error) => return Err(error),
     };
-    // The Swarm answers, so that a failure from here on must not hide the services.
-    Ok(LeftInSwarm {
-        services,
-        configs: names(manager, "configs", app).await?,
-        secrets: names(manager, "secrets", app).await?,
-        networks: names(manager, "networks", app).await?,
-        unknown: None,
-    })
+    let mut left = LeftInSwarm { services, ..LeftInSwarm::default() };
+    let others =
+        [("configs", &mut left.configs), ("secrets", &mut left.secrets), ("networks", &mut left.networks)];
+    let mut failure = None;
+    for (kind, found) in others {
+        match names(manager, kind, app).await {
+            Ok(all) => *found = all,
+            Err(error @ (CallError::Status { .. } | CallError::TimedOut(_))) => failure = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    match failure {
+        Some(error) if left.is_empty() => unlisted_objects(manager, app, scope, &error).await,
+        // The listed objects hold the application already.
+        _ => Ok(left),
+    }
 }
 
 /// The objects that an application may have in a Swarm that does not list them.
@@ -587,9 +595,23 @@ mod tests {
 
     #[tokio::test]
     async fn listed_services_are_kept_when_another_list_fails() {
-        let manager = StubManager::answering("/services", json!([{"Spec": {"Name": "shop_db"}}]));
-        let left = objects_of(&manager, &AppName::from("shop"), &ObserveScope::default()).await;
-        assert!(matches!(left, Err(CallError::Status { code: 503, .. })), "{left:?}");
+        let app = AppName::from("shop");
+        let mut manager = StubManager::answering("/services", json!([{"Spec": {"Name": "shop_db"}}]));
+        let left = objects_of(&manager, &app, &ObserveScope::default()).await.unwrap();
+        assert_eq!((left.services, left.unknown), (vec!["shop_db".to_owned()], None));
+
+        manager.answers.insert("/services", json!([]));
+        let active = json!({"Swarm": {"LocalNodeState": "active", "ControlAvailable": true}});
+        manager.answers.insert("/info", active);
+        for had_services in [false, true] {
+            let scope = ObserveScope { had_services, ..ObserveScope::default() };
+            let left = objects_of(&manager, &app, &scope).await.unwrap();
+            assert_eq!(left.unknown.as_deref(), had_services.then_some("no answer"));
+        }
+        // A network that is listed after a failure is kept, too.
+        manager.answers.insert("/networks", json!([{"Name": "shop_default"}]));
+        let left = objects_of(&manager, &app, &ObserveScope::default()).await.unwrap();
+        assert_eq!(left.networks, ["shop_default"]);
     }
 
     #[tokio::test]

@@ -108,7 +108,7 @@ impl Watcher {
     fn judge(&mut self, now: Timestamp) -> Result<Option<Timestamp>, store::Error> {
         let (store, settings) = (self.notifications.store(), self.notifications.settings());
         let known = self.notifications.names();
-        let kept = self.notifications.outbox().incidents();
+        let kept = self.notifications.outbox().current();
         let open = kept.open_incidents()?;
         let handled_event = read_events(store, kept.handled_event()?, &mut self.drift, now)?;
         self.drift.retain(|_, (seen, _)| seen.is_recent(DRIFT_LASTS, now));
@@ -146,9 +146,11 @@ impl Watcher {
         for change in changes {
             note(change, settings, &known, &mut update);
         }
-        self.notifications.outbox().update(&update, &known, now)?;
+        self.notifications.outbox().update(&update, now)?;
         let limits = settings.receivers.iter().map(|receiver| (receiver.name.clone(), oldest(receiver, now)));
-        let dropped = store.drop_notifications(&limits.collect()).unwrap_or_else(|error| {
+        let limits: BTreeMap<String, Timestamp> = limits.collect();
+        let dropped = self.notifications.outbox().change(|store| store.drop_notifications(&limits));
+        let dropped = dropped.unwrap_or_else(|error| {
             tracing::warn!(error = chain(&error), "could not remove old notifications");
             0
         });

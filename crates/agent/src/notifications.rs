@@ -1,4 +1,4 @@
-//! Notifications: the receivers of one agent. One task per receiver sends what waits for it in the database. No round waits
+//! Notifications: the receivers of one agent. One task per receiver sends what waits for it in the outbox. No round waits
 //! for a receiver.
 
 use std::{
@@ -14,7 +14,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use driftless_clock::Clock;
-use driftless_config::{Notifications as Settings, Secret, Target};
+use driftless_config::{NotificationReceiver, Notifications as Settings, Secret, Target};
 use driftless_git::{Lookup, read_secret, read_secret_list};
 use driftless_model::{
     Incident, IncidentKind, IncidentPhase, Notification, NotificationStatus, ReceiverStatus, Timestamp,
@@ -134,17 +134,14 @@ impl Notifications {
     ///
     /// If the database cannot be read.
     pub fn status(&self) -> Result<NotificationStatus, store::Error> {
-        let Inner { settings, senders, store, outbox, results, .. } = self.0.as_ref();
-        let memory = outbox.memory();
+        let Inner { settings, senders, outbox, results, .. } = self.0.as_ref();
+        let store = outbox.current();
         let mut list = Vec::new();
         for sender in senders {
             let receiver = sender.receiver();
             let result = lock(results).get(&receiver.name).cloned().unwrap_or_default();
             let stored = store.sent_times(&receiver.name, Timestamp(0))?;
-            let mut waiting = store.waiting_notifications(&receiver.name)?;
-            if let Some(memory) = &memory {
-                waiting.extend(memory.waiting_notifications(&receiver.name)?);
-            }
+            let waiting = store.waiting_notifications(&receiver.name)?;
             list.push(ReceiverStatus {
                 name: receiver.name.clone(),
                 kind: receiver.target.kind().to_owned(),
@@ -154,7 +151,7 @@ impl Notifications {
                 error: result.error,
             });
         }
-        Ok(NotificationStatus { receivers: list, incidents: outbox.incidents().open_incidents()? })
+        Ok(NotificationStatus { receivers: list, incidents: store.open_incidents()? })
     }
 
     /// When the oldest notification was made that is due and not sent: none that waits for the end of quiet hours, a digest or a
@@ -164,8 +161,8 @@ impl Notifications {
     ///
     /// If the database cannot be read.
     pub fn oldest_due(&self) -> Result<Option<Timestamp>, store::Error> {
-        let Inner { senders, store, clock, .. } = self.0.as_ref();
-        let now = clock.now();
+        let Inner { senders, outbox, clock, .. } = self.0.as_ref();
+        let (store, now) = (outbox.current(), clock.now());
         let mut oldest = None;
         for receiver in senders.iter().map(Sender::receiver) {
             let waiting = store.waiting_notifications(&receiver.name)?;
@@ -289,13 +286,11 @@ impl Notifications {
 
     /// Sends the open incidents that a receiver knows. Neither the outbox nor the rate limit counts that.
     async fn repeat_once(&self, sender: &Sender, unmarked: &Unmarked) -> Result<(), SendError> {
-        let Inner { store, outbox, clock, place, .. } = self.0.as_ref();
+        let Inner { outbox, clock, place, .. } = self.0.as_ref();
         let (name, now) = (&sender.receiver().name, clock.now());
-        let open = outbox.incidents().open_incidents()?;
-        let (mut waiting, _) = unmarked.apply(store.waiting_notifications(name)?, Vec::new());
-        if let Some(memory) = outbox.memory() {
-            waiting.extend(memory.waiting_notifications(name)?);
-        }
+        let store = outbox.current();
+        let open = store.open_incidents()?;
+        let (waiting, _) = unmarked.apply(store.waiting_notifications(name)?, Vec::new());
         let is_known = |incident: &Incident| {
             let mut news = waiting.iter().filter(|waiting| waiting.phase == IncidentPhase::Opened);
             incident.opened.is_some()
@@ -317,31 +312,13 @@ impl Notifications {
         Ok(())
     }
 
+    /// Sends what waits in the outbox, in one message.
     async fn send_once(&self, sender: &Sender, unmarked: &mut Unmarked) -> Result<NextSend, SendError> {
-        let Inner { store, outbox, .. } = self.0.as_ref();
-        let Some(memory) = outbox.memory() else { return self.send_from(store, sender, unmarked).await };
-        // Marking them never fails.
-        let first = match self.send_from(&memory, sender, &mut Unmarked::default()).await? {
-            NextSend::At(first) => first,
-            again @ NextSend::Again { .. } => return Ok(again),
-        };
-        Ok(match self.send_from(store, sender, unmarked).await? {
-            NextSend::At(second) => NextSend::At(Timestamp::earliest(first, second)),
-            again @ NextSend::Again { .. } => again,
-        })
-    }
-
-    /// Sends what waits in the database, or in memory.
-    async fn send_from(
-        &self,
-        store: &Store,
-        sender: &Sender,
-        unmarked: &mut Unmarked,
-    ) -> Result<NextSend, SendError> {
-        let clock = self.0.clock;
+        let Inner { outbox, clock, .. } = self.0.as_ref();
         let receiver = sender.receiver();
         // If that fails, other notifications are sent all the same.
-        let marked = unmarked.mark(|batch, at| store.mark_sent(&receiver.name, batch, at));
+        let marked = self.mark(receiver, unmarked);
+        let store = outbox.current();
         let now = clock.now();
         let waiting = store.waiting_notifications(&receiver.name)?;
         let sent = store.sent_times(&receiver.name, rate_begin(now))?;
@@ -351,10 +328,10 @@ impl Notifications {
             Due::At(at) => return marked.map(|()| NextSend::At(Some(at))).map_err(SendError::Store),
             Due::Now(batch) => batch,
         };
-        let refused = match self.send_batch(store, sender, batch.clone(), unmarked).await {
+        let refused = match self.send_batch(sender, batch.clone(), unmarked).await {
             Err(SendError::Send(error)) if batch.len() > 1 && error.is_about_message() => {
                 let room = receiver.rate_limit.saturating_sub(sent.len()).max(1);
-                self.send_each(store, sender, batch, room, unmarked).await?
+                self.send_each(sender, batch, room, unmarked).await?
             }
             result => result?,
         };
@@ -365,7 +342,6 @@ impl Notifications {
     /// most messages that the rate limit allows. Returns the recipients who did not get them.
     async fn send_each(
         &self,
-        store: &Store,
         sender: &Sender,
         batch: Vec<Notification>,
         room: usize,
@@ -373,7 +349,7 @@ impl Notifications {
     ) -> Result<String, SendError> {
         let (mut sent, mut refused, mut refusals) = (0, String::new(), Vec::new());
         for notification in batch {
-            match self.send_batch(store, sender, vec![notification], unmarked).await {
+            match self.send_batch(sender, vec![notification], unmarked).await {
                 Ok(recipients) => {
                     sent += 1;
                     if !recipients.is_empty() {
@@ -393,7 +369,6 @@ impl Notifications {
     /// Sends one message and marks its notifications as sent. Returns the recipients who did not get it.
     async fn send_batch(
         &self,
-        store: &Store,
         sender: &Sender,
         batch: Vec<Notification>,
         unmarked: &mut Unmarked,
@@ -406,8 +381,16 @@ impl Notifications {
             tracing::warn!(receiver = name, refused, "a notification did not reach all recipients");
         }
         unmarked.0.push((clock.now(), batch));
-        unmarked.mark(|batch, at| store.mark_sent(name, batch, at))?;
+        self.mark(sender.receiver(), unmarked)?;
         Ok(refused)
+    }
+
+    /// Marks what a receiver has got, also if the outbox has moved to or from memory while it was sent.
+    fn mark(&self, receiver: &NotificationReceiver, unmarked: &mut Unmarked) -> Result<(), store::Error> {
+        let mark = |batch: &[Notification], at| {
+            self.0.outbox.change(|store| store.mark_sent(&receiver.name, batch, at))
+        };
+        unmarked.mark(mark)
     }
 
     /// Logs a failure and returns the pause before the next try.
@@ -514,7 +497,7 @@ fn senders(
     settings: &Settings,
     environment: &Lookup,
 ) -> Result<Vec<Sender>, (String, driftless_notify::Error)> {
-    let sender = |receiver: &driftless_config::NotificationReceiver| {
+    let sender = |receiver: &NotificationReceiver| {
         let environment = Arc::clone(environment);
         // The only secret of Apprise is a list of URLs.
         let is_list = matches!(receiver.target, Target::Apprise { .. });
@@ -543,7 +526,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use driftless_config::{Login, NotificationReceiver};
+    use driftless_config::Login;
     use driftless_model::QuietHours;
     use driftless_store::IncidentUpdate;
     use tokio::{

@@ -1,12 +1,10 @@
 //! Open incidents and the messages that wait to be sent: in the database, or in memory while that cannot be written, as with a
-//! full disk.
+//! full disk. They are in one place at a time, with all messages and the numbers of both, so that the order, the rate limit and
+//! the numbers go on.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Mutex, PoisonError},
-};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use driftless_model::{Incident, Timestamp};
+use driftless_model::Timestamp;
 use driftless_store as store;
 use driftless_store::{IncidentUpdate, Store};
 
@@ -15,7 +13,7 @@ use crate::error::chain;
 /// The incidents of one agent. A restart of the agent loses what is only in memory, and may notify of it again.
 pub(crate) struct Outbox {
     store: Store,
-    /// The incidents and the new messages since the database has refused a change.
+    /// The incidents and messages since the database has refused a change.
     memory: Mutex<Option<Store>>,
 }
 
@@ -24,32 +22,24 @@ impl Outbox {
         Self { store, memory: Mutex::default() }
     }
 
-    /// The messages that the database could not take.
-    pub(crate) fn memory(&self) -> Option<Store> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The incidents and messages, to read them.
+    pub(crate) fn current(&self) -> Store {
+        self.lock().as_ref().unwrap_or(&self.store).clone()
     }
 
-    fn set_memory(&self, memory: Option<Store>) {
-        *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = memory;
+    /// Changes them, while they do not move between database and memory. A message has the same number in both.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&Store) -> T) -> T {
+        let memory = self.lock();
+        change(memory.as_ref().unwrap_or(&self.store))
     }
 
-    /// The place of the open incidents.
-    pub(crate) fn incidents(&self) -> Store {
-        self.memory().unwrap_or_else(|| self.store.clone())
-    }
-
-    /// Keeps a change: in the database, with what is in memory, else in memory.
-    pub(crate) fn update(
-        &self,
-        update: &IncidentUpdate,
-        receivers: &BTreeSet<String>,
-        now: Timestamp,
-    ) -> Result<(), store::Error> {
-        if let Some(memory) = self.memory() {
-            memory.update_incidents(update, now)?;
-            let unstored = self.unstored(&memory, receivers)?;
-            if self.store.update_incidents(&unstored, now).is_ok() {
-                self.set_memory(None);
+    /// Keeps a change of the incidents: in the database, with what is in memory, else in memory.
+    pub(crate) fn update(&self, update: &IncidentUpdate, now: Timestamp) -> Result<(), store::Error> {
+        let mut memory = self.lock();
+        if let Some(current) = memory.as_ref() {
+            current.update_incidents(update, now)?;
+            if self.store.restore_incidents(current).is_ok() {
+                *memory = None;
                 tracing::info!("the incidents are stored again");
             }
             return Ok(());
@@ -59,80 +49,199 @@ impl Outbox {
         }
         let Err(error) = self.store.update_incidents(update, now) else { return Ok(()) };
         tracing::warn!(error = chain(&error), "could not store incidents; they are kept in memory");
-        let memory = self.store.incidents_in_memory(now)?;
-        memory.update_incidents(update, now)?;
-        self.set_memory(Some(memory));
+        let current = self.store.incidents_in_memory(now)?;
+        current.update_incidents(update, now)?;
+        *memory = Some(current);
         Ok(())
     }
 
-    /// The difference between the memory and the database.
-    fn unstored(&self, memory: &Store, receivers: &BTreeSet<String>) -> Result<IncidentUpdate, store::Error> {
-        let kept = memory.open_incidents()?;
-        let open: BTreeSet<String> = kept.iter().map(Incident::key).collect();
-        let mut ended = self.store.open_incidents()?;
-        ended.retain(|incident| !open.contains(&incident.key()));
-        let mut notifications = Vec::new();
-        for receiver in receivers {
-            for waiting in memory.waiting_notifications(receiver)? {
-                notifications.push((waiting.phase, waiting.incident, BTreeSet::from([receiver.clone()])));
-            }
-        }
-        Ok(IncidentUpdate { kept, ended, notifications, handled_event: memory.handled_event()? })
+    /// The only change under this lock is an assignment, so a panic of another task leaves a valid value.
+    fn lock(&self) -> MutexGuard<'_, Option<Store>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::BTreeSet, fs, path::PathBuf};
+
     use driftless_clock::Clock;
-    use driftless_model::{IncidentKind, IncidentPhase};
+    use driftless_model::{Incident, IncidentKind, IncidentPhase, Notification};
     use driftless_notify::sample;
     use driftless_store::StateDir;
 
     use super::*;
 
-    /// The messages that wait for the receiver, by the kind and number of their incident.
-    fn waiting(store: &Store) -> Vec<(IncidentKind, u64)> {
-        let found = store.waiting_notifications("phone").unwrap().into_iter();
-        found.map(|waiting| (waiting.incident.kind, waiting.incident.number)).collect()
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+    /// An outbox whose state directory can be moved away, after which nothing can be stored, as on a full disk.
+    struct MovableOutbox {
+        outbox: Outbox,
+        dir: tempfile::TempDir,
+        _state: StateDir,
+    }
+
+    impl MovableOutbox {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let state = StateDir::lock(&dir.path().join("state")).unwrap();
+            let store = Store::open(&state, Clock::starting_at(NOW)).unwrap().store;
+            Self { outbox: Outbox::new(store), dir, _state: state }
+        }
+
+        fn places(&self) -> [PathBuf; 2] {
+            ["state", "elsewhere"].map(|name| self.dir.path().join(name))
+        }
+
+        fn fill_disk(&self) {
+            let [path, elsewhere] = self.places();
+            fs::rename(path, elsewhere).unwrap();
+        }
+
+        fn free_disk(&self) {
+            let [path, elsewhere] = self.places();
+            fs::rename(elsewhere, path).unwrap();
+            self.update(&IncidentUpdate::default());
+            assert!(self.outbox.lock().is_none(), "all is stored");
+        }
+
+        fn update(&self, update: &IncidentUpdate) {
+            self.outbox.update(update, NOW).unwrap();
+        }
+
+        /// Opens an incident with a message.
+        fn open(&self, kind: IncidentKind) {
+            let receivers = BTreeSet::from(["phone".to_owned()]);
+            let incident = Incident { ended: None, receivers: receivers.clone(), ..sample(kind, NOW) };
+            let notifications = vec![(IncidentPhase::Opened, incident.clone(), receivers)];
+            self.update(&IncidentUpdate { kept: vec![incident], notifications, ..IncidentUpdate::default() });
+        }
+
+        /// Ends the oldest incident with a message.
+        fn end_oldest(&self) {
+            let oldest = self.outbox.current().open_incidents().unwrap().remove(0);
+            let notifications = vec![(IncidentPhase::Recovered, oldest.clone(), oldest.receivers.clone())];
+            self.update(&IncidentUpdate { ended: vec![oldest], notifications, ..IncidentUpdate::default() });
+        }
+
+        fn open_numbers(&self) -> Vec<(IncidentKind, u64)> {
+            let open = self.outbox.current().open_incidents().unwrap();
+            open.iter().map(|incident| (incident.kind, incident.number)).collect()
+        }
+
+        fn waiting(&self) -> Vec<Notification> {
+            self.outbox.current().waiting_notifications("phone").unwrap()
+        }
+
+        /// The messages that wait, with the numbers of their incidents.
+        fn phases(&self) -> Vec<(IncidentPhase, u64)> {
+            let waiting = self.waiting().into_iter();
+            waiting.map(|waiting| (waiting.phase, waiting.incident.number)).collect()
+        }
+
+        fn mark(&self, sent: &[Notification], at: Timestamp) {
+            self.outbox.change(|store| store.mark_sent("phone", sent, at)).unwrap();
+        }
+
+        fn sent_times(&self) -> Vec<Timestamp> {
+            self.outbox.current().sent_times("phone", Timestamp(0)).unwrap()
+        }
     }
 
     #[test]
     fn incidents_are_kept_in_memory_while_nothing_can_be_stored() {
-        let dir = tempfile::tempdir().unwrap();
-        let (path, elsewhere) = (dir.path().join("state"), dir.path().join("elsewhere"));
-        let state = StateDir::lock(&path).unwrap();
-        let now = Timestamp(1_800_000_000_000);
-        let store = Store::open(&state, Clock::starting_at(now)).unwrap().store;
-        let outbox = Outbox::new(store.clone());
-        let receivers = BTreeSet::from(["phone".to_owned()]);
-        let opens = |kind| {
-            let incident = Incident { ended: None, receivers: receivers.clone(), ..sample(kind, now) };
-            let made = (IncidentPhase::Opened, incident.clone(), receivers.clone());
-            IncidentUpdate { kept: vec![incident], notifications: vec![made], ..IncidentUpdate::default() }
-        };
-        outbox.update(&opens(IncidentKind::Degraded), &receivers, now).unwrap();
-        assert!(outbox.memory().is_none());
-        // As on a full disk.
-        std::fs::rename(&path, &elsewhere).unwrap();
-        outbox.update(&opens(IncidentKind::SyncFailed), &receivers, now).unwrap();
-        let memory = outbox.memory().unwrap();
-        assert_eq!(waiting(&memory), [(IncidentKind::SyncFailed, 2)], "the other one waits in the database");
-        assert_eq!(outbox.incidents().open_incidents().unwrap().len(), 2);
-        // It is sent, another one is not, and one that was stored ends.
-        memory.mark_sent("phone", &memory.waiting_notifications("phone").unwrap(), now).unwrap();
-        outbox.update(&opens(IncidentKind::PruneHeld), &receivers, now).unwrap();
-        let ended = memory.open_incidents().unwrap().into_iter().take(1).collect();
-        let ended = IncidentUpdate { ended, ..IncidentUpdate::default() };
-        outbox.update(&ended, &receivers, now).unwrap();
-        std::fs::rename(&elsewhere, &path).unwrap();
-        outbox.update(&IncidentUpdate::default(), &receivers, now).unwrap();
-        assert!(outbox.memory().is_none());
-        assert_eq!(waiting(&store), [(IncidentKind::Degraded, 1), (IncidentKind::PruneHeld, 3)]);
-        let open = store.open_incidents().unwrap();
-        let open: Vec<_> = open.iter().map(|incident| (incident.kind, incident.number)).collect();
-        assert_eq!(open, [(IncidentKind::SyncFailed, 2), (IncidentKind::PruneHeld, 3)]);
-        // No number is used twice.
-        outbox.update(&opens(IncidentKind::Degraded), &receivers, now).unwrap();
-        assert_eq!(store.open_incidents().unwrap().last().map(|incident| incident.number), Some(4));
+        let it = MovableOutbox::new();
+        it.open(IncidentKind::Degraded);
+        assert!(it.outbox.lock().is_none());
+        it.fill_disk();
+        it.open(IncidentKind::SyncFailed);
+        assert!(it.outbox.lock().is_some());
+        assert_eq!(it.phases(), [(IncidentPhase::Opened, 1), (IncidentPhase::Opened, 2)]);
+        // One message is sent, another one is not.
+        it.mark(&it.waiting()[..1], Timestamp(NOW.0 + 1));
+        it.open(IncidentKind::PruneHeld);
+        it.free_disk();
+        assert_eq!(it.phases(), [(IncidentPhase::Opened, 2), (IncidentPhase::Opened, 3)]);
+        let expected =
+            [(IncidentKind::Degraded, 1), (IncidentKind::SyncFailed, 2), (IncidentKind::PruneHeld, 3)];
+        assert_eq!(it.open_numbers(), expected);
+        assert_eq!(it.sent_times(), [Timestamp(NOW.0 + 1)]);
+    }
+
+    #[test]
+    fn end_in_memory_replaces_the_stored_message_that_waits() {
+        let it = MovableOutbox::new();
+        it.open(IncidentKind::SyncFailed);
+        it.mark(&it.waiting(), NOW);
+        it.open(IncidentKind::Degraded);
+        it.fill_disk();
+        it.end_oldest();
+        it.end_oldest();
+        let ended = [(IncidentPhase::Recovered, 1), (IncidentPhase::Recovered, 2)];
+        assert_eq!(it.phases(), ended, "no message says afterwards that it is degraded");
+        assert_eq!(it.sent_times(), [NOW], "the rate limit counts messages of before");
+        it.free_disk();
+        assert_eq!((it.phases(), it.open_numbers()), (ended.to_vec(), Vec::new()));
+    }
+
+    #[test]
+    fn numbers_from_memory_are_not_used_again() {
+        let it = MovableOutbox::new();
+        let mut messages = BTreeSet::new();
+        for number in 1..=4 {
+            it.fill_disk();
+            it.open(IncidentKind::Degraded);
+            assert_eq!(it.open_numbers(), [(IncidentKind::Degraded, number)]);
+            let opened = it.waiting();
+            it.mark(&opened, NOW);
+            it.end_oldest();
+            let ended = it.waiting();
+            it.mark(&ended, NOW);
+            it.free_disk();
+            messages.extend(opened.iter().chain(&ended).map(|message| message.number));
+        }
+        assert_eq!(messages.len(), 8, "{messages:?}");
+        it.open(IncidentKind::Degraded);
+        assert_eq!(it.open_numbers(), [(IncidentKind::Degraded, 5)]);
+        assert!(!messages.contains(&it.waiting()[0].number));
+    }
+
+    #[test]
+    fn numbers_lost_in_a_restart_are_not_used_again() {
+        let it = MovableOutbox::new();
+        it.open(IncidentKind::Degraded);
+        let mut numbers = BTreeSet::new();
+        for seconds in 0..3 {
+            let now = Timestamp(NOW.0 + 1000 * seconds);
+            // The one of the time before is lost.
+            let memory = it.outbox.store.incidents_in_memory(now).unwrap();
+            let open = memory.open_incidents().unwrap().remove(0);
+            let receivers = open.receivers.clone();
+            let notifications = vec![(IncidentPhase::Updated, open, receivers)];
+            let update = IncidentUpdate { notifications, ..IncidentUpdate::default() };
+            memory.update_incidents(&update, now).unwrap();
+            let waiting = memory.waiting_notifications("phone").unwrap();
+            numbers.extend(waiting.iter().map(|waiting| waiting.number));
+        }
+        assert_eq!(numbers.len(), 3, "{numbers:?}");
+    }
+
+    #[test]
+    fn message_that_is_sent_while_the_disk_has_room_again_is_marked() {
+        let it = MovableOutbox::new();
+        it.fill_disk();
+        it.open(IncidentKind::Degraded);
+        let sending = it.waiting();
+        it.free_disk();
+        assert_eq!(it.waiting(), sending, "it would be sent with the same number");
+        it.mark(&sending, NOW);
+        assert_eq!((it.waiting(), it.sent_times()), (Vec::new(), vec![NOW]));
+        // In the other direction as well.
+        it.open(IncidentKind::SyncFailed);
+        let sending = it.waiting();
+        it.fill_disk();
+        it.open(IncidentKind::PruneHeld);
+        it.mark(&sending, NOW);
+        assert_eq!(it.phases(), [(IncidentPhase::Opened, 3)]);
     }
 }

@@ -62,13 +62,9 @@ impl Store {
             let mut numbered = Vec::new();
             for incident in &update.kept {
                 let number = match incident.number {
-                    0 => next_number(transaction)?,
+                    0 => take_number(transaction)?,
                     number => number,
                 };
-                // It may have got its number in memory. None is used twice.
-                if number > last_number(transaction)? {
-                    set_last_number(transaction, number)?;
-                }
                 let incident = Incident { number, ..incident.clone() };
                 transaction
                     .prepare_cached(
@@ -102,18 +98,23 @@ impl Store {
         })
     }
 
-    /// A store in memory with the open incidents of this one, without the messages that wait. Numbers of incidents go on there. For the
-    /// time in which this one cannot be written.
+    /// A store in memory with the incidents and messages of this one, and their numbers. For the time in which this one cannot be
+    /// written.
     pub fn incidents_in_memory(&self, now: Timestamp) -> Result<Self, Error> {
+        let mut rows = self.read("the incidents", IncidentRows::read)?;
+        // Receivers recognise a message by its number. A restart forgets the numbers that are given in memory, and no other message may
+        // get one of them.
+        rows.last_sequence = rows.last_sequence.max(to_sql(now.0));
         let memory = Self::in_memory(self.clock)?;
-        let last = self.read("the incidents", last_number)?;
-        memory
-            .write("the incidents", Durability::Process, |transaction| set_last_number(transaction, last))?;
-        let kept = self.open_incidents()?;
-        let handled_event = self.handled_event()?;
-        let copy = IncidentUpdate { kept, handled_event, ..IncidentUpdate::default() };
-        memory.update_incidents(&copy, now)?;
+        memory.write("the incidents", Durability::Process, |transaction| rows.replace(transaction))?;
         Ok(memory)
+    }
+
+    /// Takes over the incidents and messages of a store that `incidents_in_memory` made. They keep their numbers, so a message that is
+    /// being sent meanwhile can be marked here.
+    pub fn restore_incidents(&self, memory: &Self) -> Result<(), Error> {
+        let rows = memory.read("the incidents", IncidentRows::read)?;
+        self.write("the incidents", Durability::Process, |transaction| rows.replace(transaction))
     }
 
     /// The notifications that wait for a receiver, oldest first.
@@ -208,9 +209,109 @@ impl Store {
     }
 }
 
-/// Numbers of incidents are those of a counter that outlives them.
-fn next_number(transaction: &Transaction<'_>) -> Result<u64, BoxError> {
-    Ok(last_number(transaction)?.saturating_add(1))
+/// The incidents, and all messages with their numbers.
+struct IncidentRows {
+    last_number: u64,
+    /// The newest number of a message.
+    last_sequence: i64,
+    handled_event: Option<String>,
+    /// Key, number and text.
+    incidents: Vec<(String, i64, String)>,
+    notifications: Vec<NotificationRow>,
+}
+
+struct NotificationRow {
+    sequence: i64,
+    receiver: String,
+    incident: i64,
+    at: i64,
+    sent: Option<i64>,
+    text: String,
+}
+
+impl IncidentRows {
+    fn read(connection: &Connection) -> Result<Self, BoxError> {
+        let last_sequence: Option<i64> = connection
+            .prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = 'notifications'")?
+            .query_row([], |row| row.get(0))
+            .optional()?;
+        let handled_event: Option<String> = connection
+            .prepare_cached("SELECT value FROM meta WHERE key = ?1")?
+            .query_row(params![EVENT_CURSOR], |row| row.get(0))
+            .optional()?;
+        let incidents: Vec<(String, i64, String)> = connection
+            .prepare_cached("SELECT key, number, incident FROM incidents")?
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
+            .collect::<Result<_, _>>()?;
+        let notifications: Vec<NotificationRow> = connection
+            .prepare_cached("SELECT sequence, receiver, incident, at, sent, notification FROM notifications")?
+            .query_map([], |row| {
+                Ok(NotificationRow {
+                    sequence: row.get(0)?,
+                    receiver: row.get(1)?,
+                    incident: row.get(2)?,
+                    at: row.get(3)?,
+                    sent: row.get(4)?,
+                    text: row.get(5)?,
+                })
+            })?
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            last_number: last_number(connection)?,
+            last_sequence: last_sequence.unwrap_or(0),
+            handled_event,
+            incidents,
+            notifications,
+        })
+    }
+
+    /// Puts them in the place of those of another database. A number stands for the same message in both, so rows that are in both stay
+    /// as they are: a disk that is nearly full has room for few.
+    fn replace(&self, transaction: &Transaction<'_>) -> Result<(), BoxError> {
+        set_last_number(transaction, self.last_number)?;
+        if let Some(event) = &self.handled_event {
+            transaction
+                .prepare_cached("INSERT OR REPLACE INTO meta (key, value) VALUES (?1, ?2)")?
+                .execute(params![EVENT_CURSOR, event])?;
+        }
+        transaction.execute("DELETE FROM incidents", [])?;
+        for (key, number, incident) in &self.incidents {
+            transaction
+                .prepare_cached("INSERT INTO incidents (key, number, incident) VALUES (?1, ?2, ?3)")?
+                .execute(params![key, number, incident])?;
+        }
+        let kept: BTreeSet<i64> = self.notifications.iter().map(|row| row.sequence).collect();
+        let known: Vec<i64> = transaction
+            .prepare_cached("SELECT sequence FROM notifications")?
+            .query_map([], |row| row.get(0))?
+            .collect::<Result<_, _>>()?;
+        for sequence in known.iter().filter(|sequence| !kept.contains(*sequence)) {
+            transaction
+                .prepare_cached("DELETE FROM notifications WHERE sequence = ?1")?
+                .execute(params![sequence])?;
+        }
+        for row in &self.notifications {
+            transaction
+                .prepare_cached(
+                    "INSERT OR IGNORE INTO notifications (sequence, receiver, incident, at, sent, notification) VALUES \
+                     (?1, ?2, ?3, ?4, ?5, ?6)",
+                )?
+                .execute(params![row.sequence, row.receiver, row.incident, row.at, row.sent, row.text])?;
+        }
+        transaction.execute("DELETE FROM sqlite_sequence WHERE name = 'notifications'", [])?;
+        transaction.execute(
+            "INSERT INTO sqlite_sequence (name, seq) VALUES ('notifications', ?1)",
+            params![self.last_sequence],
+        )?;
+        Ok(())
+    }
+}
+
+/// The next number of an incident. The counter outlives the incidents, so none is used twice.
+fn take_number(transaction: &Transaction<'_>) -> Result<u64, BoxError> {
+    let number = last_number(transaction)?.saturating_add(1);
+    set_last_number(transaction, number)?;
+    Ok(number)
 }
 
 fn last_number(connection: &Connection) -> Result<u64, BoxError> {

@@ -701,6 +701,28 @@ async fn removal_names_the_commit_without_the_application() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn removal_after_a_restart_names_no_later_commit() {
+    let files = [("shop/compose.yaml", SHOP), ("blog/compose.yaml", BLOG)];
+    let mut it = deployed(false, "", &files).await;
+    let applied = it.store.revisions(&app()).unwrap().remove(0).commit;
+    it.git.push_files("Eve <e@v.e>", &files[1..]);
+    minutes(5).await;
+    it.git.push_files("Ada", &[files[1], ("README.md", "notes")]);
+    minutes(5).await;
+    it.crash();
+    it.begin();
+    minutes(5).await;
+    it.ask(RequestKind::Remove(Removal::KeepVolumes)).await;
+    minutes(5).await;
+    assert_eq!(it.containers(&app()), 0, "{}", it.story());
+    let removal = it.store.revisions(&app()).unwrap().remove(0);
+    assert!(removal.is_removal() && removal.commit == applied, "{removal:?}");
+    let events = it.store.events(0, 1000, Some(&app())).unwrap();
+    let begun = events.iter().rfind(|event| event.reason == "SyncStarted").unwrap();
+    assert_eq!(begun.message, "removing the application");
+}
+
+#[tokio::test(start_paused = true)]
 async fn repair_on_request_happens_once() {
     let mut it = Simulation::idle();
     it.settings.policy.self_heal = false;

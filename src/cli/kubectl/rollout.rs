@@ -316,7 +316,8 @@ async fn history(args: &RolloutHistoryArgs, context: &Context<'_>) -> Result<Exi
     Ok(ExitStatus::Success)
 }
 
-/// The commit of a revision, by its id or the beginning of it. That of a removal does not have the application.
+/// The commit of a revision, by its id or the beginning of it. That of a removal does not have the application, or is the
+/// one that was applied last.
 fn change_cause(revision: &Revision, id: &str) -> String {
     let removal = if revision.is_removal() { "removal: " } else { "" };
     format!("{removal}{id} {}", revision.commit.subject)

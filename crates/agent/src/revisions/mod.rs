@@ -61,8 +61,7 @@ pub(crate) struct Revisions {
     last_target: Option<TargetKey>,
     requests: UserRequests,
     behind: CommitsBehind,
-    /// The first commit that was read without the application, as long as Git does not have it.
-    left_at: Option<CommitInfo>,
+    departure: Departure,
     /// Git does not have the application any more, and no container of it is left.
     has_vanished: bool,
     /// The application was removed, and is not in the database any more.
@@ -73,6 +72,18 @@ pub(crate) struct Revisions {
     holds: CommitHolds,
     resolved: ResolvedStack,
     stored: StoredStack,
+}
+
+/// The commit that an application has left Git with, as far as this run of the agent has seen it.
+#[derive(Default)]
+enum Departure {
+    /// Git did not have the application since the agent started: it may have left with an earlier commit.
+    #[default]
+    Unseen,
+    /// Git has it, or had it when it was last known.
+    InGit,
+    /// The first commit that was read without it.
+    LeftWith(CommitInfo),
 }
 
 /// The properties of a target that make it another one than that of the last round.
@@ -96,7 +107,7 @@ impl Revisions {
             last_target: None,
             requests: UserRequests::default(),
             behind: CommitsBehind::default(),
-            left_at: None,
+            departure: Departure::default(),
             has_vanished: false,
             is_forgotten: false,
             is_back: false,
@@ -387,12 +398,14 @@ impl Revisions {
     /// Notes the commit that an application has left Git with. Later ones have nothing to do with that.
     fn note_left(&mut self, desired: &Desired) {
         if !desired.may_be_removed() {
-            self.left_at = None;
+            if desired.is_in_git() || matches!(self.departure, Departure::LeftWith(_)) {
+                self.departure = Departure::InGit;
+            }
             return;
         }
         let read = if desired.is_gone() { desired.commit() } else { desired.newest_commit() };
-        if self.left_at.is_none() && !read.id.is_empty() {
-            self.left_at = Some(read.clone());
+        if matches!(self.departure, Departure::InGit) && !read.id.is_empty() {
+            self.departure = Departure::LeftWith(read.clone());
         }
     }
 
@@ -411,7 +424,10 @@ impl Revisions {
         let stack = Arc::new(last.stack.emptied());
         // A removal that has begun keeps its commit in another life of the agent.
         let has_begun = self.current.as_ref().is_some_and(Revision::is_removal);
-        let commit = self.left_at.clone().filter(|_| !has_begun).unwrap_or(last.commit);
+        let commit = match &self.departure {
+            Departure::LeftWith(commit) if !has_begun => commit.clone(),
+            Departure::Unseen | Departure::InGit | Departure::LeftWith(_) => last.commit,
+        };
         Ok(Some(TargetRevision::new(stack, commit, last.policy, Cause::Removal)))
     }
 

@@ -191,4 +191,26 @@ async fn unreachable_repository_has_an_event_at_begin_and_end() {
     let reasons: Vec<&str> = events.iter().map(|event| event.reason.as_str()).collect();
     assert_eq!(reasons, ["FetchFailed", "Fetched"], "{events:?}");
     assert!(events[0].message.contains("connection refused"), "{events:?}");
+    assert!(events[0].message.contains(" (since "), "{events:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn short_failures_of_a_repository_have_no_events() {
+    let it = Simulation::of(WEB);
+    it.synced_with_tip().await;
+    for _ in 0..5 {
+        it.git.down(true);
+        // Until a poll has failed.
+        let failed = async {
+            while it.handle().repositories().iter().all(|repository| repository.reason.is_empty()) {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(10), failed).await.expect("a fetch fails");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        it.git.down(false);
+        minutes(10).await;
+    }
+    let events = it.store.events(0, 1000, Some(&"repository/infra".into())).unwrap();
+    assert!(events.is_empty(), "{events:?}");
 }

@@ -1,5 +1,7 @@
 //! Events about repositories as a whole: their commits, and fetches that begin to fail or succeed again.
 
+use std::time::Duration;
+
 use driftless_model::{AppName, Event, EventKind, Timestamp};
 
 use crate::{
@@ -12,6 +14,9 @@ const FAILED: &str = "FetchFailed";
 
 /// The reason of the event about the first successful fetch after that.
 const FETCHED: &str = "Fetched";
+
+/// Shorter failures have no events: those of a server that often fails once would displace others.
+const GRACE: Duration = Duration::from_mins(1);
 
 /// The fetches of one repository, as the newest event about them says.
 #[derive(Clone, Copy, Default)]
@@ -34,17 +39,26 @@ impl FetchEvents {
         }
     }
 
-    /// Writes an event if the fetches of a repository have begun to fail, or to succeed again.
+    /// Writes an event if the fetches of a repository fail for a while, or succeed again after that.
     pub(crate) fn report(&mut self, services: &Services, repository: &str, state: &RepositoryState) {
         if matches!(self, Self::Unread) {
             *self = Self::read(services, repository);
         }
-        let error = state.error.as_ref().filter(|_| state.failures > 0);
+        let now = services.clock.now();
+        let failure = state.error.as_ref().filter(|_| state.failures > 0);
+        // Before a long pause: nothing looks again when the minute is over.
+        let is_pause_long =
+            |since: Timestamp| state.next_fetch.is_some_and(|next| next > since.after(2 * GRACE));
+        let error = failure.filter(|error| !error.since.is_recent(GRACE, now) || is_pause_long(error.since));
         let is_fetched = state.error.is_none() && state.fetched_at.is_some();
         let (kind, reason, message) = match (error, *self) {
             (Some(error), Self::Unread | Self::Succeeding) => {
                 *self = Self::FailingSince(error.since);
-                (EventKind::Warning, FAILED, format!("{}: {}", error.reason, error.message))
+                (
+                    EventKind::Warning,
+                    FAILED,
+                    format!("{}: {} (since {})", error.reason, error.message, error.since),
+                )
             }
             (None, Self::FailingSince(since)) if is_fetched => {
                 *self = Self::Succeeding;

@@ -83,7 +83,7 @@ impl AppNetworks {
     /// of another namespace. The engine then makes up a host name, as for the pods of a Deployment.
     ///
     /// The pods of a StatefulSet need theirs. Work that ends keeps its own too: with another specification, it would run again. So
-    /// does a pod that writes to a volume: programs such as RabbitMQ find their data under their host name.
+    /// does a pod that writes to a volume: programs such as `RabbitMQ` find their data under their host name.
     pub(super) fn drop_taken_host_names(
         &self,
         workloads: &mut [ReadWorkload],

@@ -77,7 +77,7 @@ fn apprise(answer: Answer) -> Result<Vec<RefusedRecipient>, Error> {
 }
 
 /// Whether an entry of the log of Apprise says that a service has got a message. Plivo's begins with `Send`, and those of Lark, QQ,
-/// Spike and SpugPush end so.
+/// Spike and `SpugPush` end so.
 fn says_sent(text: &str) -> bool {
     text.starts_with("Sent ") || text.starts_with("Send ") || text.ends_with(" sent successfully.")
 }

@@ -29,16 +29,13 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
             && !has_begun(draft, subject, reached, members)
         {
             let back = reached.filter(|reached| goes_back(draft, subject, reached, members));
-            match back {
-                Some(back) => {
-                    // It goes back by the settings of the commit, and another number of instances waits for its turn.
-                    let back = Workload { replicas: back.replicas, ..wanted.clone() };
-                    roll(draft, Subject { name, workload: &back }, members);
-                }
-                None => {
-                    draft.without_turn.insert(name.clone());
-                    stay(draft, subject, reached, members);
-                }
+            if let Some(back) = back {
+                // It goes back by the settings of the commit, and another number of instances waits for its turn.
+                let back = Workload { replicas: back.replicas, ..wanted.clone() };
+                roll(draft, Subject { name, workload: &back }, members);
+            } else {
+                draft.without_turn.insert(name.clone());
+                stay(draft, subject, reached, members);
             }
             let spec = draft.facts.spec(subject);
             if back.is_none() || members.iter().all(|member| member.spec == spec) {

@@ -51,12 +51,11 @@ pub fn assess(
     let statuses = stack.subjects().map(|subject| {
         let Subject { name, workload } = subject;
         let counts = inputs.counts(subject, &instances);
-        is_complete &= match workload.job_or_template() {
-            Some(_) => counts.old.is_empty(),
-            None => {
-                let has_files = plan.is_reached() || !awaits_files(observed, record, workload, &counts);
-                (counts.is_rolled_out(workload) && has_files) || is_held(subject, &counts, plan)
-            }
+        is_complete &= if workload.job_or_template().is_some() {
+            counts.old.is_empty()
+        } else {
+            let has_files = plan.is_reached() || !awaits_files(observed, record, workload, &counts);
+            (counts.is_rolled_out(workload) && has_files) || is_held(subject, &counts, plan)
         };
         let before = before_workloads.get(name).map_or(&[][..], |it| &it.conditions);
         (name.clone(), workload_status(inputs, subject, &counts, before))

@@ -17,7 +17,7 @@ use super::{
     output::print,
     yaml,
 };
-use driftless_files::{AppSpec, Files as _};
+use driftless_files::{AppSpec, Files as _, LARGEST_MANIFEST};
 use driftless_git::Directory;
 use driftless_kubernetes as kubernetes;
 use driftless_manifest as manifest;
@@ -50,9 +50,6 @@ pub(super) struct ConvertArgs {
     #[arg(long)]
     pub(super) show_secrets: bool,
 }
-
-/// The largest manifest that is read, in bytes.
-const LARGEST: u64 = 1 << 20;
 
 pub(super) fn convert(args: &ConvertArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let open = |source| Error::Open { path: args.path.clone(), source };
@@ -102,7 +99,7 @@ fn application(
     let variables: BTreeMap<String, String> = args.variable.iter().cloned().collect();
     let profiles = args.profile.clone();
     if let Some(file) = file {
-        let bytes = files.read(&file, LARGEST).map_err(|it| Error::Unreadable(it.to_string()))?;
+        let bytes = files.read(&file, LARGEST_MANIFEST).map_err(|it| Error::Unreadable(it.to_string()))?;
         let limits = yaml_tree::Limits::default();
         let documents =
             yaml_tree::parse(&file, &bytes, &limits).map_err(|it| CliError::Findings(vec![it]))?;

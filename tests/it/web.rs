@@ -527,7 +527,7 @@ async fn streams_are_limited_and_leave_seats_for_requests() {
     open.pop();
     assert_eq!(ask(&router, stream("/api/v1/events", None)).await.status(), StatusCode::OK);
 
-    // Answers that nobody reads hold no seat of a probe.
+    // Answers that nobody reads hold no permit of a probe.
     let mut unread = Vec::new();
     let busy = loop {
         let response = ask(&router, get("/api/v1/applications")).await;

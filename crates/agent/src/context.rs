@@ -19,7 +19,7 @@ use crate::{
     wakes::Wakes,
 };
 
-/// Number of newest events among which an equal one about a commit is not written again.
+/// Number of newest events that are searched for one that was written already, perhaps by an earlier run of the agent.
 pub(crate) const RECENT_EVENTS: usize = 20;
 
 /// The services that all applications of an agent share, apart from the engine.

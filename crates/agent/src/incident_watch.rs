@@ -87,7 +87,7 @@ impl Watcher {
             }
             self.judged = now;
             let next = self.judge(now).unwrap_or_else(|error| {
-                tracing::warn!(error = chain(&error), "could not store incidents");
+                tracing::warn!(error = chain(&error), "could not decide about incidents");
                 None
             });
             let pause = next.map_or(JUDGE_EVERY, |at| at.since(now).clamp(TOGETHER, JUDGE_EVERY));
@@ -122,7 +122,7 @@ impl Watcher {
         let hosts = hosts(&self.handle, store, now)?;
         let source = self.handle.fleet().source().status();
         let expiries = self.handle.expiries().list();
-        let with_older = with_older(&applications, store)?;
+        let with_older = with_older(&applications, store);
         let facts = IncidentFacts {
             expiries: &expiries,
             hosts: &hosts,
@@ -176,16 +176,23 @@ fn oldest(receiver: &NotificationReceiver, now: Timestamp) -> Timestamp {
 }
 
 /// The applications that are not well and have an older revision that may be well.
-fn with_older(applications: &Applications, store: &Store) -> Result<BTreeSet<AppName>, store::Error> {
+fn with_older(applications: &Applications, store: &Store) -> BTreeSet<AppName> {
+    // It is only an advice: a revision that cannot be read must not hold back the incidents.
+    let may_go_back = |name: &AppName, status: &ApplicationStatus| {
+        has_way_back(name, status, store).unwrap_or_else(|error| {
+            tracing::warn!(app = %name, error = chain(&error), "could not read the older revisions");
+            false
+        })
+    };
     let mut found = BTreeSet::new();
     for Application { name, status, .. } in applications.values().map(Arc::as_ref) {
         let is_unwell = matches!(status.health, HealthStatus::Degraded | HealthStatus::Missing)
             || status.operation.as_ref().is_some_and(|operation| operation.phase == OperationPhase::Failed);
-        if is_unwell && has_way_back(name, status, store)? {
+        if is_unwell && may_go_back(name, status) {
             found.insert(name.clone());
         }
     }
-    Ok(found)
+    found
 }
 
 /// Whether an application has an older revision, and it is another one for a workload that is not well. A commit whose `PreSync` hooks

@@ -13,8 +13,8 @@ use super::{
     output::{flag, object, seconds},
 };
 use driftless_model::{
-    Container, Healthcheck, Hook, HostSettings, Namespace, NetworkMode, Probe, ProbeAction, Protocol,
-    PullPolicy, Resources, Subject, label,
+    Container, DEFAULT_STOP_GRACE, Healthcheck, Hook, HostSettings, Namespace, NetworkMode, Probe,
+    ProbeAction, Protocol, PullPolicy, Resources, Subject, label,
 };
 
 /// The pod template of a workload.
@@ -24,9 +24,6 @@ pub(super) struct PodTemplate {
     pub(super) annotations: BTreeMap<String, String>,
 }
 
-/// Docker's default time between the stop signal and `SIGKILL`.
-const GRACE: Duration = Duration::from_secs(10);
-
 pub(super) fn convert(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> PodTemplate {
     let it = &at.workload.container;
     report_unsupported(writer, at);
@@ -34,7 +31,7 @@ pub(super) fn convert(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> Pod
     let (labels, annotations) = labels(writer, at);
     let mounts = kubernetes_mounts::convert(writer, at);
     let container = container(writer, at, mounts.mounts);
-    let grace = seconds(it.stop_grace_period.unwrap_or(GRACE));
+    let grace = seconds(it.stop_grace_period.unwrap_or(DEFAULT_STOP_GRACE));
     let groups: Vec<u64> = numbers(writer, at, &it.group_add);
     let sysctls = it.sysctls.iter().map(|(name, value)| json!({ "name": name, "value": value }));
     let is_host = |mode: Option<&Namespace>| flag(mode.is_some_and(Namespace::is_host));

@@ -317,8 +317,8 @@ async fn a_fight_over_one_field_is_slowed_down_and_called_by_its_name() {
         site.docker.run(&["stop", &web.name()]);
     }
     let application = agent
-        .until("the fight is called so", |it| {
-            it.status.conditions.iter().any(|it| it.kind == "RepeatedDrift")
+        .until("the drift is called repeated", |application| {
+            application.status.conditions.iter().any(|it| it.kind == "RepeatedDrift")
         })
         .await;
     let condition = application.status.conditions.iter().find(|it| it.kind == "RepeatedDrift").unwrap();

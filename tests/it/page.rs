@@ -227,7 +227,7 @@ async fn retry_is_offered_for_every_failed_commit() {
 }
 
 #[tokio::test]
-async fn retry_is_offered_for_what_failed_without_a_commit() {
+async fn retry_is_offered_for_failures_without_a_commit() {
     let failed = |reason: &str| {
         let mut application = shop();
         application.status.waits = vec![WaitStatus {

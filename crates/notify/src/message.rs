@@ -110,7 +110,7 @@ fn render(
     environment.render_str(template, values).map_err(fail)
 }
 
-/// What to do about an incident. Nothing once it is over.
+/// The advice about an incident. None once it is over.
 pub(crate) fn advice(notification: &Notification) -> &str {
     if notification.phase == IncidentPhase::Recovered { "" } else { &notification.incident.advice }
 }

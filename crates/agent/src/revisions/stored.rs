@@ -1,4 +1,4 @@
-//! What the database has of the revisions of an application and of what users asked for.
+//! The revisions of an application in the database, and the requests of users there.
 
 use std::sync::Arc;
 

@@ -80,7 +80,7 @@ fn dependants_wait_until_a_migration_has_run_with_its_file() {
 
 /// Nothing runs on its network, so `docker network prune` removes it, and the agent creates it again.
 #[test]
-fn migration_whose_network_was_removed_runs_with_its_file() {
+fn migration_without_its_network_runs_with_its_file() {
     let version = |content: &str, web: &str| {
         let mut version = migration(content, web, false);
         let networks = [("shop_setup".to_owned(), Box::new(Attachment::default()))].into();

@@ -38,9 +38,14 @@ impl Outbox {
         let mut memory = self.lock();
         if let Some(current) = memory.as_ref() {
             current.update_incidents(update, now)?;
-            if self.store.restore_incidents(current).is_ok() {
-                *memory = None;
-                tracing::info!("the incidents are stored again");
+            match self.store.restore_incidents(current) {
+                Ok(()) => {
+                    *memory = None;
+                    tracing::info!("the incidents are stored again");
+                }
+                Err(error) => {
+                    tracing::warn!(error = chain(&error), "the incidents are still kept in memory only");
+                }
             }
             return Ok(());
         }

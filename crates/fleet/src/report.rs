@@ -123,7 +123,7 @@ pub struct ApplicationReport {
     /// The number of the current revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
-    /// The commit of that revision: the newest one of the repository when it began.
+    /// The commit of that revision: the newest one of the repository when it began, or after a rollback that of the older revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_commit: Option<CommitId>,
     /// The newest commit that the host is equal to.

@@ -146,7 +146,7 @@ pub struct ApplicationStatus {
     pub operation: Option<Operation>,
     /// The number of the current revision.
     pub revision: Option<u64>,
-    /// The commit of that revision: the newest one of the repository when it began.
+    /// The commit of that revision: the newest one of the repository when it began, or after a rollback that of the older revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_commit: Option<CommitInfo>,
     /// The newest commit that the live state is equal to. It may have changed only other applications.

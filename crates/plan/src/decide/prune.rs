@@ -1,8 +1,8 @@
 //! Whether a commit removes so much of an application that somebody has to confirm it.
 //!
 //! A folder that was moved by mistake, or a file that was cut short, still renders. So if most of an application would
-//! go at once, it goes after `driftless sync APP --prune`. The removal of a whole application is limited by `prune` of
-//! the policy instead.
+//! go at once, or all of it because the commit gives it no workload, it goes after `driftless sync APP --prune`. The removal of
+//! an application that has left Git is limited by `prune` of the policy instead.
 
 use std::collections::BTreeSet;
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use driftless_model::{
     AgentId, Build, Completion, ContainerId, Endpoint, HealthStatus, Mask, Mount, MountSource, NetworkMode,
-    Observed, Policy, PullPolicy, Record, Stack, StackHash, StackHashes, State, SyncStatus, Volume,
+    Observed, Policy, PullPolicy, Record, Removal, Stack, StackHash, StackHashes, State, SyncStatus, Volume,
 };
 use driftless_plan as plan;
 use driftless_plan::{Action, Target, dry_run};
@@ -239,6 +239,25 @@ fn removing_most_workloads_waits_for_confirmation() {
         let plan = stage.round();
         let held = plan.waits.iter().any(|it| it.is(plan::WaitReason::PruneHeld));
         assert_eq!((held, plan.steps.is_empty()), (steps, steps), "{limit}: {plan}");
+    }
+}
+
+#[test]
+fn commit_without_any_workload_waits_for_confirmation() {
+    let names = ["a", "b", "c", "d"];
+    let stage = reached(stack(names.map(|name| (name, workload("app:1", 1)))));
+    let none = stack([]);
+    let removed =
+        |record: &Record| foretold(&none, &stage.world.observed, record).matches(": remove ").count();
+    let held = foretold(&none, &stage.world.observed, &stage.record);
+    assert!(held.contains("this commit removes 4 of 4 workloads (a, b, c, d)"), "{held}");
+    assert_eq!(removed(&stage.record), 0);
+    // Confirmed, or removed as a whole.
+    let confirmed = Record { prune: Some(StackHash::of(&none)), ..stage.record.clone() };
+    let left = Record { has_left: true, ..stage.record.clone() };
+    let asked = Record { removal: Some(Removal::KeepVolumes), ..stage.record.clone() };
+    for record in [confirmed, left, asked] {
+        assert_eq!(removed(&record), 4);
     }
 }
 

@@ -31,3 +31,15 @@ fn removal_to_confirm_names_no_protected_service() {
     assert!(waits.contains("this commit removes 5 of 6 workloads (c, d, e, f, g)"), "{waits}");
     assert_eq!(cluster.swarm.services.len(), NAMES.len());
 }
+
+#[test]
+fn commit_without_any_service_waits_for_confirmation() {
+    let mut cluster = left_with(&[], &[]);
+    let waits = cluster.waits();
+    assert!(waits.contains("this commit removes 7 of 7 workloads"), "{waits}");
+    assert_eq!(cluster.swarm.services.len(), NAMES.len());
+    // As the agent removes an application that has left Git.
+    cluster.record.has_left = true;
+    cluster.settle();
+    assert!(cluster.swarm.services.is_empty());
+}

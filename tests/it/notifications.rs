@@ -224,6 +224,9 @@ async fn phones_get_the_documented_form_with_a_priority() {
         (&*basic, &json!(2))
     );
 
+    let secret = sent("  type: ntfy\n  urlEnv: URL_PORT\n", Opened).await;
+    assert_eq!((secret.path.as_str(), &secret.body["topic"]), ("/hook", &json!("secret-path")));
+
     let gotify = sent("  type: gotify\n  url: URL_HERE\n  tokenEnv: TOKEN\n", Opened).await;
     assert_eq!((gotify.path.as_str(), &gotify.body["priority"]), ("/message", &json!(8)));
     assert_eq!(gotify.headers["x-gotify-key"], "123:secret-token");
@@ -376,6 +379,11 @@ fn mistakes_in_receivers_and_routes_are_reported() {
         ),
         ("receivers:\n- name: a\n  type: slack", "needs `urlEnv` or `urlFile`"),
         ("receivers:\n- name: a\n  type: ntfy\n  url: https://ada:pw@ntfy.sh/x", "contains a credential"),
+        ("receivers:\n- name: a\n  type: ntfy", "needs `url`, `urlEnv` or `urlFile`"),
+        (
+            "receivers:\n- name: a\n  type: ntfy\n  url: https://ntfy.sh/x\n  urlFile: /x",
+            "exclude each other",
+        ),
         (
             "receivers:\n- name: a\n  type: email\n  server: mail.example.com\n  from: a@example.com",
             "needs `to`",

@@ -79,8 +79,8 @@ pub enum Target {
     },
     /// A topic of ntfy.
     Ntfy {
-        /// The server and the topic.
-        url: String,
+        /// The server and the topic, which may be secret: who knows it reads and writes there.
+        url: Secret,
         /// The access.
         login: Login,
     },
@@ -244,7 +244,10 @@ const KEYS: [(&str, &[&str]); 13] = [
     ("discord", &["urlEnv", "urlFile"]),
     ("teams", &["urlEnv", "urlFile"]),
     ("telegram", &["url", "tokenEnv", "tokenFile", "chat"]),
-    ("ntfy", &["url", "tokenEnv", "tokenFile", "username", "passwordEnv", "passwordFile"]),
+    (
+        "ntfy",
+        &["url", "urlEnv", "urlFile", "tokenEnv", "tokenFile", "username", "passwordEnv", "passwordFile"],
+    ),
     ("gotify", &["url", "tokenEnv", "tokenFile"]),
     ("pushover", &["url", "tokenEnv", "tokenFile", "userEnv", "userFile"]),
     ("matrix", &["url", "tokenEnv", "tokenFile", "room"]),
@@ -367,6 +370,19 @@ fn target(kind: &str, object: &Object<'_>, place: &Value<'_>) -> Option<Target> 
         }
         found
     };
+    // Either a plain one or a secret one.
+    let any_url = || {
+        let plain = object.parsed("url", http_url).map(Secret::Plain);
+        let hidden = secret(object, place, "url");
+        if plain.is_some() && hidden.is_some() {
+            place.error("`url`, `urlEnv` and `urlFile` exclude each other: give one of them");
+        }
+        let found = plain.or(hidden);
+        if found.is_none() {
+            place.error(format!("a receiver of the type `{kind}` needs `url`, `urlEnv` or `urlFile`"));
+        }
+        found
+    };
     let text = |key: &str| {
         let found = object.owned(key).filter(|text| !text.is_empty());
         if found.is_none() {
@@ -383,7 +399,7 @@ fn target(kind: &str, object: &Object<'_>, place: &Value<'_>) -> Option<Target> 
             token: need("token", secret(object, place, "token"))?,
             chat: text("chat")?,
         },
-        "ntfy" => Target::Ntfy { url: url(None)?, login: login(object, place)? },
+        "ntfy" => Target::Ntfy { url: any_url()?, login: login(object, place)? },
         "gotify" => Target::Gotify { url: url(None)?, token: need("token", secret(object, place, "token"))? },
         "pushover" => Target::Pushover {
             url: url(Some("https://api.pushover.net"))?,
@@ -403,18 +419,7 @@ fn target(kind: &str, object: &Object<'_>, place: &Value<'_>) -> Option<Target> 
             topic: object.owned("topic").unwrap_or_else(|| "driftless".to_owned()),
         },
         "email" => Target::Email(email(object, place, &text)?),
-        "webhook" => {
-            let plain = object.parsed("url", http_url).map(Secret::Plain);
-            let hidden = secret(object, place, "url");
-            if plain.is_some() && hidden.is_some() {
-                place.error("`url`, `urlEnv` and `urlFile` exclude each other: give one of them");
-            }
-            let Some(url) = plain.or(hidden) else {
-                place.error("a receiver of the type `webhook` needs `url`, `urlEnv` or `urlFile`");
-                return None;
-            };
-            Target::Webhook { url, secret: secret(object, place, "secret") }
-        }
+        "webhook" => Target::Webhook { url: any_url()?, secret: secret(object, place, "secret") },
         "alertmanager" => Target::Alertmanager { url: url(None)?, login: login(object, place)? },
         _ => Target::Apprise {
             url: url(None)?,

@@ -139,15 +139,23 @@ impl<'a> KeyFiles<'a> {
             | Target::Matrix { token, url: _, room: _ }
             | Target::Zulip { token, url: _, bot: _, channel: _, topic: _ } => self.secrets([token]),
             Target::Pushover { token, user, url: _ } => self.secrets([token, user]),
-            Target::Ntfy { login, url: _ } | Target::Alertmanager { login, url: _ } => match login {
-                Login::Open => {}
-                Login::Token(secret) | Login::Basic(_, secret) => self.secrets([secret]),
-            },
+            Target::Ntfy { url, login } => {
+                self.secrets([url]);
+                self.login(login);
+            }
+            Target::Alertmanager { login, url: _ } => self.login(login),
             Target::Email(Email { login, server: _, port: _, tls: _, from: _, to: _ }) => {
                 self.secrets(login.as_ref().map(|(_, password)| password));
             }
             Target::Webhook { url, secret } => self.secrets([url].into_iter().chain(secret)),
             Target::Apprise { targets, url: _, tag: _ } => self.secrets(targets),
+        }
+    }
+
+    fn login(&mut self, login: &'a Login) {
+        match login {
+            Login::Open => {}
+            Login::Token(secret) | Login::Basic(_, secret) => self.secrets([secret]),
         }
     }
 }
@@ -189,7 +197,7 @@ notifications:
   - {name: discord, type: discord, urlFile: /k/discord}
   - {name: teams, type: teams, urlFile: /k/teams}
   - {name: telegram, type: telegram, chat: '1', tokenFile: /k/telegram}
-  - {name: ntfy, type: ntfy, url: 'https://n.example.com/a', tokenFile: /k/ntfy}
+  - {name: ntfy, type: ntfy, urlFile: /k/ntfy-topic, tokenFile: /k/ntfy}
   - {name: gotify, type: gotify, url: 'https://g.example.com', tokenFile: /k/gotify}
   - {name: pushover, type: pushover, tokenFile: /k/pushover, userFile: /k/pushover-user}
   - {name: matrix, type: matrix, url: 'https://m.example.com', room: '!a:m', tokenFile: /k/matrix}

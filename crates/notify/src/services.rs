@@ -77,7 +77,7 @@ pub(crate) fn request(target: &Target, batch: &Batch<'_>, read: Read<'_>) -> Res
         }
         Target::Teams { url } => post(&secret_url(&read(url)?)?, HeaderMap::new(), &card(message)),
         Target::Telegram { url, token, chat } => telegram(url, token, chat, batch, read),
-        Target::Ntfy { url, login } => ntfy(url, login, batch, read),
+        Target::Ntfy { url, login } => ntfy(&read(url)?, login, batch, read),
         Target::Gotify { url, token } => gotify(url, token, batch, read),
         Target::Pushover { url, token, user } => pushover(url, token, user, batch, read),
         Target::Matrix { url, token, room } => matrix(url, token, room, batch, read),
@@ -122,6 +122,8 @@ fn telegram(
 fn ntfy(url: &str, login: &Login, batch: &Batch<'_>, read: Read<'_>) -> Result<Request, Error> {
     let Message { title, body, link, urgency, is_recovery } = batch.message;
     let (server, topic) = url
+        .trim()
+        .trim_end_matches('/')
         .rsplit_once('/')
         .filter(|(server, topic)| !topic.is_empty() && !server.ends_with('/') && !server.ends_with(':'))
         .ok_or_else(|| {
@@ -138,7 +140,7 @@ fn ntfy(url: &str, login: &Login, batch: &Batch<'_>, read: Read<'_>) -> Result<R
     if let Some(link) = link {
         body["click"] = json!(link);
     }
-    post(&parse(server)?, authorization(login, read)?, &body)
+    post(&secret_url(server)?, authorization(login, read)?, &body)
 }
 
 /// A message of an application of Gotify.

@@ -80,6 +80,30 @@ const DESCRIBING: &[&str] = &[
     "USERNAME",
 ];
 
+/// Last words of names that begin with `KEY` and are about keys: `KEY_PREFIX`, `key_buffer_size`.
+const ABOUT_KEYS: &[&str] = &[
+    "PREFIX",
+    "SUFFIX",
+    "PATTERN",
+    "FORMAT",
+    "VERSION",
+    "ID",
+    "SIZE",
+    "BITS",
+    "COUNT",
+    "BUFFER",
+    "CACHE",
+    "FILE",
+    "PATH",
+    "DIR",
+    "DIRECTORY",
+    "USAGE",
+    "ROTATION",
+    "SERIALIZER",
+    "DESERIALIZER",
+    "CONVERTER",
+];
+
 /// Words that end in `PASS` and name no password.
 const NOT_PASSWORDS: &[&str] = &["COMPASS", "BYPASS", "ENCOMPASS", "SURPASS"];
 
@@ -96,14 +120,13 @@ pub(super) fn telling(name: &str) -> Telling {
     }
     let is_password =
         |word: &str| (word.ends_with("PASS") || word.ends_with("PWD")) && !NOT_PASSWORDS.contains(&word);
+    let begins_with_key = words.first().is_some_and(|word| ["KEY", "KEYS"].contains(word));
+    let is_about_keys = begins_with_key && ABOUT_KEYS.contains(&last);
     if PARTS.iter().any(|part| name.contains(part))
         || words.iter().any(|word| SURE.contains(word) || is_password(word))
     {
         Telling::Surely
-    } else if words.iter().enumerate().any(|(index, word)| {
-        // `KEY_PREFIX` and `key_buffer_size` are about keys, `APP_KEY` is one.
-        WEAK.contains(word) && (index > 0 || words.len() == 1 || !word.starts_with("KEY"))
-    }) {
+    } else if words.iter().skip(usize::from(is_about_keys)).any(|word| WEAK.contains(word)) {
         Telling::Weakly
     } else {
         Telling::No
@@ -178,7 +201,16 @@ mod tests {
         ] {
             assert_eq!(telling(name), Telling::Surely, "{name}");
         }
-        for name in ["APP_KEY", "REGISTRY_AUTH", "SENTRY_DSN", "AUTH_SALT", "homepage.widget.key"] {
+        for name in [
+            "APP_KEY",
+            "KEY_STRIPE",
+            "KEYS_BACKUP",
+            "KEY_1",
+            "REGISTRY_AUTH",
+            "SENTRY_DSN",
+            "AUTH_SALT",
+            "homepage.widget.key",
+        ] {
             assert_eq!(telling(name), Telling::Weakly, "{name}");
         }
         for name in [
@@ -188,6 +220,8 @@ mod tests {
             "AUTH_METHOD",
             "TOKEN_TTL",
             "KEYBOARD",
+            "KEY_PREFIX",
+            "key_buffer_size",
             "COMPASS",
             "MONKEY",
             "PASSENGERS",

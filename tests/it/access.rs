@@ -9,7 +9,7 @@ use std::{
 
 use axum::{Router, body::Body};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use driftless_agent::{Answer, Logs, RequestKind};
+use driftless_agent::{Answer, Logs, Readiness, RequestKind};
 use driftless_config::{Audit, Settings, TrustedProxy};
 use driftless_docker::{LogOptions, LogStream};
 use driftless_model::{
@@ -158,6 +158,30 @@ async fn scope_of_a_repository_holds_while_the_agent_starts() {
     let starting = it.status("POST", "/api/v1/applications/shop/sync", &infra).await;
     assert_eq!(starting, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(it.status("POST", "/api/v1/applications/other/sync", &infra).await, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn reason_of_readiness_needs_permission_to_read() {
+    let it = with_token();
+    let read = it.create(r#"{"name": "grafana", "scopes": ["read"]}"#).await;
+    let report = it.create(r#"{"name": "nas", "scopes": ["report:host/nas"]}"#).await;
+    let sample::Agent { handle, store: _, inbox } = agent([shop()]);
+    inbox.readiness.send_replace(Readiness {
+        docker: true,
+        repositories: false,
+        state: true,
+        message: "repository `secret-project` was never read".to_owned(),
+    });
+    let access = Access::token(Token::new(CONFIGURED).unwrap());
+    let it = Fixture { router: router(handle, it.store.clone(), access), ..it };
+    for (token, expected) in
+        [(&read, "not ready: repository `secret-project` was never read\n"), (&report, "not ready\n")]
+    {
+        let response = it.send("GET", "/readyz", token, "").await;
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(String::from_utf8_lossy(&body), expected);
+    }
 }
 
 #[tokio::test]

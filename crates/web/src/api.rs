@@ -416,7 +416,7 @@ pub(super) async fn webhooks(State(shared): State<Shared>) -> Result<Response, E
 }
 
 /// 503 with the reason while the agent is not ready. The reason names repositories, so it is shown only to clients
-/// with access.
+/// that may read.
 pub(super) async fn readyz(
     State(shared): State<Shared>,
     peer: Option<Extension<Peer>>,
@@ -427,9 +427,10 @@ pub(super) async fn readyz(
         return "ready\n".into_response();
     }
     let peer = peer.map(|Extension(peer)| peer);
-    let has_access = shared.authenticator.identify(&headers, peer).await.is_ok();
+    let identity = shared.authenticator.identify(&headers, peer).await;
+    let may_read = identity.is_ok_and(|identity| identity.may_read());
     let reason = match readiness.message.as_str() {
-        message if !message.is_empty() && has_access => format!("not ready: {message}\n"),
+        message if !message.is_empty() && may_read => format!("not ready: {message}\n"),
         _ => "not ready\n".to_owned(),
     };
     (StatusCode::SERVICE_UNAVAILABLE, reason).into_response()

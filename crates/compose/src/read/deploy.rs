@@ -8,7 +8,7 @@ use crate::{
         types::{Deploy, DeployRestart, Order, UpdateConfig},
     },
     spec::{
-        keys::{DEPLOY, LIMITS, RESERVATIONS, RESOURCES, RESTART_POLICY, UPDATE},
+        keys::{DEPLOY, LIMITS, RESERVATIONS, RESOURCES, RESTART_POLICY, ROLLBACK, UPDATE},
         scalar,
         value::{Placed, Read as _, Value},
     },
@@ -132,7 +132,11 @@ enum Phase {
 
 fn update(value: &Value<'_>, phase: Phase) -> UpdateConfig {
     let mut update = UpdateConfig::default();
-    for (key, value) in value.fields(&UPDATE) {
+    let keys = match phase {
+        Phase::Update => &UPDATE,
+        Phase::Rollback => &ROLLBACK,
+    };
+    for (key, value) in value.fields(keys) {
         match key {
             "parallelism" => update.parallelism = value.whole(),
             "monitor" => update.monitor = value.duration(),

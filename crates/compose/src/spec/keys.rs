@@ -263,22 +263,34 @@ pub(crate) static DEPLOY: Object = open(&[
     key("replicas", Integer(Kept)),
     key("labels", Labels).no_effect("they are labels of a Swarm service, and Swarm is not used"),
     key("update_config", One(&UPDATE)),
-    key("rollback_config", One(&UPDATE))
+    key("rollback_config", One(&ROLLBACK))
         .note("instead of `update_config` when the application goes back to an older revision; its `failure_action` is `pause` or `continue`"),
     key("resources", Always(&RESOURCES)),
     key("restart_policy", One(&RESTART_POLICY)),
     key("placement", Always(&PLACEMENT)).no_effect(ONE_HOST),
 ]);
 
-pub(crate) static UPDATE: Object = open(&[
-    key("parallelism", Integer(Kept)),
-    key("delay", Duration(Dropped)).note("as `monitor`; the longer of the two counts"),
-    key("failure_action", Text)
-        .note("`pause`, `continue` or `rollback`; decides over `onFailure` of the application"),
-    key("monitor", Duration(Dropped)).note("how long a new container must be healthy before it is available"),
-    key("max_failure_ratio", Float).note("the share of the instances that may fail"),
-    key("order", Word(&["start-first", "stop-first"])),
-]);
+pub(crate) static UPDATE: Object = open(&UPDATE_KEYS);
+
+static UPDATE_KEYS: [Key; 6] =
+    update_keys("`pause`, `continue` or `rollback`; decides over `onFailure` of the application");
+
+pub(crate) static ROLLBACK: Object = open(&ROLLBACK_KEYS);
+
+static ROLLBACK_KEYS: [Key; 6] = update_keys("`pause` or `continue`");
+
+/// The keys of an update and of a rollback, which differ in what may follow a failure.
+const fn update_keys(failure_actions: &'static str) -> [Key; 6] {
+    [
+        key("parallelism", Integer(Kept)),
+        key("delay", Duration(Dropped)).note("as `monitor`; the longer of the two counts"),
+        key("failure_action", Text).note(failure_actions),
+        key("monitor", Duration(Dropped))
+            .note("how long a new container must be healthy before it is available"),
+        key("max_failure_ratio", Float).note("the share of the instances that may fail"),
+        key("order", Word(&["start-first", "stop-first"])),
+    ]
+}
 
 pub(crate) static RESOURCES: Object =
     open(&[key("limits", One(&LIMITS)), key("reservations", One(&RESERVATIONS))]);

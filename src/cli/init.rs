@@ -208,9 +208,7 @@ fn render(answers: &Answers) -> String {
         text.extend([format!("# yaml-language-server: $schema={SCHEMA}\n")]);
     }
     text.push_str("# The agent reloads this file when it changes.\n\n");
-    text.push_str(
-        "# Address of the API and the status page. Beyond loopback a token is required (tokenFile).\n",
-    );
+    text.push_str("# Address of the API and the status page. Beyond loopback it needs `tokenFile`.\n");
     text.push_str("# listen: 127.0.0.1:8484\n\n");
     if !answers.docker.is_empty() {
         text.push_str(

@@ -92,7 +92,11 @@ pub(super) static ROOT: Table = Table {
             key("runtimeDir", Path, "Runtime directory, on a memory file system. Default: /run/driftless"),
             key("listen", Address, "Address of the API and the status page. Default: 127.0.0.1:8484"),
             key("tls", Object(&LISTEN_TLS), "Certificate of the API and the page, for https. Default: http"),
-            key("tokenFile", File, "File with the token of the API. Required beyond loopback"),
+            key(
+                "tokenFile",
+                File,
+                "File with the token of the API. Required beyond loopback, unless there is `trustedProxy` or `oidc`",
+            ),
             key(
                 "socket",
                 TextOr(&SOCKET),

@@ -134,7 +134,7 @@ pub(in crate::cli) struct AgentArgs {
     /// Address of the API and the status page [default: 127.0.0.1:8484]
     #[arg(long, value_name = "ADDRESS", env = "DRIFTLESS_LISTEN")]
     pub(in crate::cli) listen: Option<SocketAddr>,
-    /// File with the token that clients must send. Required to listen beyond loopback.
+    /// File with the token that clients must send. Required to listen beyond loopback, unless the configuration has `trustedProxy` or `oidc`.
     #[arg(long, value_name = "FILE", env = "DRIFTLESS_TOKEN_FILE")]
     pub(in crate::cli) token_file: Option<PathBuf>,
     /// Certificate of the API and the page, as a PEM file with the intermediate ones: they are served with https.

@@ -20,7 +20,7 @@ use driftless_web::{Accepted, ScaleBody};
 #[command(after_help = "\
 Examples:
   driftless scale shop/web 5 --until 2h
-  driftless scale shop/web 0 --until 2026-12-01T10:00Z
+  driftless scale shop/web 0 --until 12h
   driftless scale shop/web --reset")]
 pub(super) struct ScaleArgs {
     /// The workload.

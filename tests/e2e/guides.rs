@@ -262,7 +262,6 @@ impl Stage {
             ("label=driftless.agent", format!("label=driftless.application={app}")),
             ("images -q driftless/helper", "images -q driftless/none".to_owned()),
             ("3f2a9c1", commit),
-            ("2026-12-01T10:00Z", "$(date -u -d '+1 day' +%Y-%m-%dT%H:%MZ)".to_owned()),
             ("\"$body\" URL", "\"$body\" \"$(driftless webhook url infra | head -n 1)\"".to_owned()),
         ];
         let mut text = text.to_owned();

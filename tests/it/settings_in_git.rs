@@ -6,7 +6,7 @@ use driftless_agent::{Answer, RequestKind};
 use driftless_config as config;
 use driftless_docker::UserAction;
 use driftless_files::MemoryFiles;
-use driftless_model::{AppName, EffectiveSetting, HostIdentity, Mask, OnFailure};
+use driftless_model::{AppName, EffectiveSetting, Finding, HostIdentity, Mask, OnFailure, Removal};
 
 use crate::simulation::{Simulation, app, minutes};
 
@@ -294,6 +294,50 @@ async fn application_for_other_hosts_is_removed_like_from_git() {
     push(&it, &elsewhere.replace("{path: blog,", "{path: blog, prune: true,"));
     minutes(3).await;
     assert_eq!(containers(&it, "blog"), 0, "{}", it.story());
+}
+
+/// No commit says that they leave, and a hostname changes by accident.
+#[tokio::test(start_paused = true)]
+async fn changed_host_name_removes_no_application() {
+    let settings = "hosts: [{name: nas, labels: {role: media}}]\napplications: [{path: shop}, {path: blog, hosts: \
+                    {labels: {role: media}}}]\n";
+    let mut it = deployed(true, settings).await;
+    it.end().await;
+    it.settings.host.name = "nas.home.lan".to_owned();
+    it.begin();
+    minutes(3).await;
+    assert_eq!((containers(&it, "shop"), containers(&it, "blog")), (1, 1), "{}", it.story());
+    let message = it.handle().applications()[&"blog".into()].status.message.clone();
+    assert!(message.contains("then `nas`, now `nas.home.lan`"), "{message}");
+    // A further commit confirms nothing, also if it leaves out the application.
+    for later in [settings.replace("{path: shop}", "{path: shop, variables: {TAG: '2'}}"), BOTH.to_owned()] {
+        push(&it, &later.replace(", {path: blog}", ""));
+        minutes(3).await;
+        assert_eq!((it.images(), containers(&it, "blog")), (vec!["web:2".to_owned()], 1), "{}", it.story());
+    }
+    push(&it, settings);
+    it.end().await;
+    it.settings.host.name = "nas".to_owned();
+    it.begin();
+    minutes(3).await;
+    let blog = it.handle().applications()[&"blog".into()].status.clone();
+    assert!(!blog.findings.iter().any(Finding::is_error), "{blog:#?}");
+    push(&it, "applications: [{path: shop}]\n");
+    minutes(3).await;
+    assert_eq!(containers(&it, "blog"), 0, "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn removal_after_a_changed_host_name_can_be_confirmed() {
+    let mut it = deployed(true, "applications: [{path: shop}, {path: blog, hosts: {names: [nas]}}]\n").await;
+    it.end().await;
+    it.settings.host.name = "web".to_owned();
+    it.begin();
+    minutes(3).await;
+    assert_eq!(containers(&it, "blog"), 1, "{}", it.story());
+    it.handle().request("blog".into(), RequestKind::Remove(Removal::KeepVolumes)).await.unwrap();
+    minutes(3).await;
+    assert_eq!((containers(&it, "shop"), containers(&it, "blog")), (1, 0), "{}", it.story());
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,11 +13,8 @@ use driftless_model::{
 use driftless_store::{self as store, KnownApplication, Store};
 
 use crate::{
-    Applications,
-    dependency_cycles::dependency_cycles,
-    desired::Rendered,
-    failed_reads::FailedReads,
-    repository::{Absence, RepositoryView},
+    Applications, absence::Absence, dependency_cycles::dependency_cycles, desired::Rendered,
+    failed_reads::FailedReads, repository::RepositoryView,
 };
 
 /// Read of an application that is in no repository now, or whose manifests have errors.

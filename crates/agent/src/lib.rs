@@ -22,6 +22,7 @@
 //! # });
 //! ```
 
+mod absence;
 mod agent;
 mod app;
 mod auditor;

@@ -10,11 +10,7 @@ use std::{
 use driftless_model::{AppName, ContainerId, ManagedApplications, Stack};
 use driftless_store::{self as store, KnownApplication, Store};
 
-use crate::{
-    claims::Claimant,
-    desired::Desired,
-    repository::{Absence, RepositoryView},
-};
+use crate::{absence::Absence, claims::Claimant, desired::Desired, repository::RepositoryView};
 
 /// The applications that have adopted containers, by the container.
 pub(crate) type Adopters = BTreeMap<ContainerId, AppName>;

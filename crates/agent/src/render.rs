@@ -9,11 +9,13 @@ use driftless_git::Checkout;
 use driftless_manifest as manifest;
 use driftless_manifest::{Configured, Discovery};
 use driftless_model::{
-    AdmissionPolicy, AppName, Finding, IgnoredDifferences, Location, ObjectsOfOthers, Policy, Stack,
-    StackHashes, WorkloadName,
+    AdmissionPolicy, AppName, Finding, HostIdentity, IgnoredDifferences, Location, ObjectsOfOthers, Policy,
+    Stack, StackHashes, WorkloadName,
 };
 
-use crate::{commits::trust::RejectedCommit, desired::Rendered, host_values::ReadValues};
+use crate::{
+    absence::changed_host, commits::trust::RejectedCommit, desired::Rendered, host_values::ReadValues,
+};
 
 /// A commit that its repository accepts.
 pub(crate) struct AcceptedCommit {
@@ -24,6 +26,8 @@ pub(crate) struct AcceptedCommit {
     pub(crate) rejected: BTreeMap<AppName, RejectedCommit>,
     /// The last commit that each of these accepted, if there is one.
     pub(crate) last_accepted: BTreeMap<AppName, Checkout>,
+    /// The deployed applications that were last applied while the host had another name or other labels.
+    pub(crate) former_hosts: BTreeMap<AppName, HostIdentity>,
     /// The variables that lie on the host.
     pub(crate) values: Arc<ReadValues>,
     /// The applications of the commit before.
@@ -42,6 +46,8 @@ pub(crate) struct RenderedCommit {
     pub(crate) empty_folder: Option<String>,
     /// See [`Discovery::broken_links`].
     pub(crate) broken_links: Vec<Finding>,
+    /// Why applications that the commit does not have may be missing by mistake.
+    pub(crate) doubts: BTreeMap<AppName, String>,
     /// The settings of the repository at the commit. `None`: its `driftless.yaml` has mistakes.
     pub(crate) settings: Option<Arc<config::Repository>>,
 }
@@ -101,7 +107,35 @@ pub(crate) fn render_all(host: &config::Repository, accepted: &AcceptedCommit) -
     applications.extend(manifest::on_all_cores(chosen, |app| render_or_keep(app, accepted)));
     report_idle_rules(&mut applications);
     let empty_folder = empty_folder.filter(|_| applications.is_empty());
-    RenderedCommit { applications, withdrawn, findings, empty_folder, broken_links, settings }
+    let doubts = kept_by_former_host(host, accepted, &applications);
+    RenderedCommit { applications, withdrawn, findings, empty_folder, broken_links, doubts, settings }
+}
+
+/// The deployed applications that only a changed name or changed labels of the host take away: as it was before, it would have them. No
+/// commit says so, and a hostname changes by accident.
+fn kept_by_former_host(
+    host: &config::Repository,
+    accepted: &AcceptedCommit,
+    present: &BTreeMap<AppName, Arc<Rendered>>,
+) -> BTreeMap<AppName, String> {
+    let mut found = BTreeMap::new();
+    let mut kept = BTreeMap::new();
+    for (app, former) in accepted.former_hosts.iter().filter(|(app, _)| !present.contains_key(*app)) {
+        let checkout = accepted.last_accepted.get(app).unwrap_or(&accepted.checkout);
+        let discovery = found
+            .entry((former, &checkout.commit.id))
+            .or_insert_with(|| discover_at(&host.for_host(former), checkout.files.as_ref()).ok());
+        let has_application = discovery.as_ref().is_none_or(|(_, discovery)| {
+            let has_errors = discovery.findings.iter().any(Finding::is_error);
+            // With an error, the list may be incomplete.
+            let is_incomplete = has_errors && discovery.empty_folder.is_none();
+            is_incomplete || discovery.apps.iter().any(|spec| spec.name == *app)
+        });
+        if has_application {
+            kept.insert(app.clone(), changed_host(former, &host.host));
+        }
+    }
+    kept
 }
 
 /// The applications that reject a commit: each stays at the last commit that it accepted. `newest` are those of them that the

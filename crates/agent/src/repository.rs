@@ -22,6 +22,7 @@ use driftless_store as store;
 use driftless_store::{KnownApplication, Store};
 
 use crate::{
+    absence::{Absence, former_hosts},
     commits::{
         older_commits::OlderCommits,
         trust::{
@@ -55,6 +56,8 @@ pub(crate) struct RepositoryView {
     pub(crate) empty_folder: Option<String>,
     /// The errors about symbolic links that cannot be followed. Each is of interest to an application that was found there.
     pub(crate) broken_links: Vec<Finding>,
+    /// Why applications that are not in the view may be missing by mistake.
+    pub(crate) doubts: BTreeMap<AppName, String>,
     pub(crate) state: Arc<RepositoryState>,
     /// The settings of the repository at the newest commit whose `driftless.yaml` has no mistake. `None`: there was none
     /// yet.
@@ -100,8 +103,9 @@ impl RepositoryView {
         if self.cannot_decide(known) {
             return Absence::Unclear;
         }
+        let is_doubtful = self.doubts.contains_key(&known.app);
         if self.is_complete() {
-            return Absence::Gone;
+            return if is_doubtful { Absence::Doubtful } else { Absence::Gone };
         }
         let is_below = |folder: &str| {
             let path = known.path();
@@ -110,6 +114,9 @@ impl RepositoryView {
         // A folder of a path that the configuration did not have before is empty by mistake.
         if !self.empty_folder.as_deref().is_some_and(is_below) {
             return Absence::Unclear;
+        }
+        if is_doubtful {
+            return Absence::Doubtful;
         }
         Absence::Emptied { count: all.iter().filter(|other| other.repository == known.repository).count() }
     }
@@ -150,21 +157,6 @@ impl RepositoryView {
     pub(crate) fn errors(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| finding.is_error())
     }
-}
-
-/// The reason why a repository does not have an application that was deployed from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Absence {
-    /// Git does not have it any more.
-    Gone,
-    /// The commit removes all applications of the repository at once, which may be a mistake if there are several. `count` are
-    /// those that are still known.
-    Emptied { count: usize },
-    /// The commit, or one before it, removed so many applications of the repository at once that it may be a mistake, and others
-    /// are left.
-    Reduced { count: usize },
-    /// The repository could not be read completely.
-    Unclear,
 }
 
 /// The connections of the applications with the tasks of the followed repositories, by the names of these.
@@ -601,6 +593,7 @@ impl<S: CommitSource> RepositoryTask<S> {
                 signer: signer.clone(),
                 rejected: rejected.clone(),
                 last_accepted: last_commits,
+                former_hosts: former_hosts(&self.settings, &self.store)?,
                 values: Arc::clone(&values),
                 before,
             },
@@ -622,8 +615,15 @@ impl<S: CommitSource> RepositoryTask<S> {
                 return Ok(());
             }
         };
-        let RenderedCommit { applications, withdrawn, findings, empty_folder, broken_links, settings } =
-            rendered;
+        let RenderedCommit {
+            applications,
+            withdrawn,
+            findings,
+            empty_folder,
+            broken_links,
+            doubts,
+            settings,
+        } = rendered;
         for finding in findings.iter().chain(applications.values().flat_map(|rendered| &rendered.findings)) {
             tracing::warn!(repository = self.settings.name, %finding, "manifest finding");
         }
@@ -655,6 +655,7 @@ impl<S: CommitSource> RepositoryTask<S> {
                 findings,
                 empty_folder,
                 broken_links,
+                doubts,
                 state,
                 settings,
                 values,

@@ -25,6 +25,7 @@ use driftless_store::{self as store, KnownApplication, Store};
 
 use crate::{
     Readiness, Recovery, Repositories, Request, RequestError,
+    absence::Absence,
     app::App,
     claims::{Claimant, Claims, Inventory, found_elsewhere},
     commits::{
@@ -44,7 +45,7 @@ use crate::{
     other_agents::finder::AgentFinder,
     reconcile::{EngineServices, Reconciler},
     render::reference_text,
-    repository::{Absence, RepositoryLinks, RepositoryView},
+    repository::{RepositoryLinks, RepositoryView},
     repository_events::{FetchEvents, report_commit},
     request::Queued,
 };
@@ -292,7 +293,8 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
     /// read completely, else kept as they are, also those that had left it before.
     ///
     /// If the newest commit has no application any more, the last one is gone. Of several, and of most of the deployed ones, each
-    /// waits for the user, if it would be removed. One that was renamed does not wait: its successor waits for its removal.
+    /// waits for the user, if it would be removed, and so does one that may be missing by mistake. One that was renamed does not wait:
+    /// its successor waits for its removal.
     ///
     /// Returns whether a record could not be read.
     fn update_absent_applications(
@@ -335,6 +337,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             };
             let errors = || view.map(|view| view.errors_about(known).collect()).unwrap_or_default();
             let may_wait = policy.prune && all.contains(known);
+            let doubt = view.and_then(|view| view.doubts.get(&known.app));
             let desired = match absence {
                 // The last one is not removed unasked either, after a user has removed the others.
                 Absence::Emptied { count } if may_wait && count > 1 => {
@@ -343,11 +346,23 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                     kept(state).emptied(count).with_objections(vec![unconfirmed(&known.app, why)])
                 }
                 Absence::Reduced { count } if may_wait => {
-                    let why = format!("{count} applications of the repository left Git at once");
+                    let why = match count {
+                        1 => "the application left Git while its removal waited for you".to_owned(),
+                        _ => format!("{count} applications of the repository left Git at once"),
+                    };
                     kept(state).emptied(count).with_objections(vec![unconfirmed(&known.app, why)])
                 }
-                Absence::Gone | Absence::Emptied { .. } | Absence::Reduced { .. } => {
-                    Desired::gone(nothing(), state).with_objections(found_elsewhere(&known.app, views))
+                Absence::Doubtful
+                    if may_wait && !renamed.contains(&known.app) && !self.has_left(&known.app) =>
+                {
+                    let why = doubt.cloned().unwrap_or_default();
+                    let count = self.emptied_count(&known.app).max(1);
+                    kept(state).emptied(count).with_objections(vec![unconfirmed(&known.app, why)])
+                }
+                Absence::Gone | Absence::Emptied { .. } | Absence::Reduced { .. } | Absence::Doubtful => {
+                    let mut notes = found_elsewhere(&known.app, views);
+                    notes.extend(doubt.map(|why| Finding::warning(Location::default(), "", why.clone())));
+                    Desired::gone(nothing(), state).with_objections(notes)
                 }
                 Absence::Unclear => {
                     let read = self.absent_before(known, &policy);

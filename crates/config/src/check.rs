@@ -6,9 +6,7 @@ use std::{
     path::PathBuf,
 };
 
-use driftless_model::{
-    AdmissionPolicy, AppName, CommitId, Finding, HostIdentity, Location, Policy, RepoUrl, VersionRange,
-};
+use driftless_model::{AdmissionPolicy, AppName, CommitId, Finding, Location, Policy, RepoUrl, VersionRange};
 
 use crate::{
     access::{self, HostAccess, HostEntry, RawAuth},
@@ -304,13 +302,10 @@ impl Check<'_> {
             policy,
             admission,
             values_from,
-            host: HostIdentity::default(),
             allow,
             origins,
-            elsewhere: Vec::new(),
-            hosts_in_git: Vec::new(),
             webhook: webhook.and_then(|it| self.webhook(path, it)),
-            status: None,
+            ..defaults
         };
         repository.status = status.and_then(|entry| self.status(path, url.as_ref(), entry));
         if let Some(transport) = transport {

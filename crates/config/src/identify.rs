@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use driftless_model::HostIdentity;
 
-use crate::{settings::Settings, url::HOST_PLACEHOLDER};
+use crate::{
+    settings::{Repository, Settings},
+    url::HOST_PLACEHOLDER,
+};
 
 impl Settings {
     /// Gives the host the name and the labels that the file does not have, and puts its name into the paths of
@@ -27,11 +30,31 @@ impl Settings {
             if self.host.name.is_empty() {
                 continue;
             }
-            repository.path = repository.path.replace(HOST_PLACEHOLDER, &self.host.name);
+            if repository.path.contains(HOST_PLACEHOLDER) {
+                let path = repository.path.replace(HOST_PLACEHOLDER, &self.host.name);
+                repository.path_of_hosts = Some(std::mem::replace(&mut repository.path, path));
+            }
             for application in &mut repository.applications {
                 application.path = application.path.replace(HOST_PLACEHOLDER, &self.host.name);
             }
         }
+    }
+}
+
+impl Repository {
+    /// The host as its own configuration has it, without the labels that `driftless.yaml` in Git adds.
+    pub fn own_host(&self) -> &HostIdentity {
+        self.host_without_git.as_ref().unwrap_or(&self.host)
+    }
+
+    /// These settings as a host of this name with these labels has them.
+    #[must_use]
+    pub fn for_host(&self, host: &HostIdentity) -> Self {
+        // Without a name it would be the folder of all hosts.
+        let written = self.path_of_hosts.as_ref().filter(|_| !host.name.is_empty());
+        let path = written.map(|path| path.replace(HOST_PLACEHOLDER, &host.name));
+        let path = path.unwrap_or_else(|| self.path.clone());
+        Self { path, host: host.clone(), ..self.clone() }
     }
 }
 

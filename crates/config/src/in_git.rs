@@ -142,6 +142,7 @@ impl Repository {
             policy: inherit(&self.policy, &policy),
             origins: self.origins.with(&policy.origins.clone().in_git()),
             host: host.clone(),
+            host_without_git: Some(self.host.clone()),
             ..self.clone()
         };
         for other in applications.iter().flatten().flat_map(ApplicationInGit::named_hosts) {

@@ -121,6 +121,8 @@ pub struct Repository {
     pub verify: Option<Verify>,
     /// The applications; empty means that they are discovered.
     pub applications: Vec<ApplicationSettings>,
+    /// `path` as it is written, if it has `${host}` and the name of the host is known.
+    pub path_of_hosts: Option<String>,
     /// The policy of discovered applications.
     pub policy: Policy,
     /// The rules on what manifests may contain.
@@ -129,6 +131,8 @@ pub struct Repository {
     pub values_from: Vec<ValueSource>,
     /// The host, for the selection of applications and for its variables.
     pub host: HostIdentity,
+    /// The host as its own configuration has it, if `driftless.yaml` in Git may have added labels.
+    pub host_without_git: Option<HostIdentity>,
     /// The settings that `driftless.yaml` in Git may have.
     pub allow: Allow,
     /// The places of the values of `policy`.
@@ -422,10 +426,12 @@ impl Repository {
             require_fast_forward: false,
             verify: None,
             applications: Vec::new(),
+            path_of_hosts: None,
             policy: Policy::default(),
             admission: AdmissionPolicy::default(),
             values_from: Vec::new(),
             host: HostIdentity::default(),
+            host_without_git: None,
             allow: Allow::default(),
             origins: Origins::default(),
             elsewhere: Vec::new(),

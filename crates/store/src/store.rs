@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde::{Serialize, de::DeserializeOwned};
 
 use driftless_clock::Clock;
-use driftless_model::{Actor, AppName, Cause, CommitInfo};
+use driftless_model::{Actor, AppName, Cause, CommitInfo, HostIdentity};
 
 use crate::{
     backup::{self, Backup},
@@ -101,6 +101,11 @@ impl KnownApplication {
     /// The folder of the application in the repository.
     pub fn path(&self) -> &str {
         self.spec.get("path").and_then(serde_json::Value::as_str).unwrap_or_default()
+    }
+
+    /// The host's name and labels when the application was applied last. `None`: an older release stored the application.
+    pub fn host(&self) -> Option<HostIdentity> {
+        serde_json::from_value(self.spec.get("host")?.clone()).ok()
     }
 }
 

@@ -491,7 +491,9 @@ impl Revisions {
             // It stands in for an application that Git does not have.
             return true;
         }
-        let spec = serde_json::json!({ "path": rendered.spec.path, "format": target.stack.format });
+        let (path, format) = (&rendered.spec.path, target.stack.format);
+        let host = rendered.settings.as_ref().map(|settings| settings.own_host());
+        let spec = serde_json::json!({ "path": path, "format": format, "host": host });
         let remembered = context.store().remember_application(context.name(), &spec, &rendered.repository);
         if let Err(error) = remembered {
             tracing::warn!(error = chain(&error), "could not store the application's repository");

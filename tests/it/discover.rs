@@ -116,7 +116,13 @@ fn manifests_below_the_depth_are_named_in_warnings() {
         none
     );
     let using = "include: [../lib/a/b/compose.yaml]\n";
-    assert_eq!(warned(&[("db/compose.yaml", using), ("lib/a/b/compose.yaml", COMPOSE)]), none);
+    let files =
+        [("db/compose.yaml", using), ("lib/a/b/compose.yaml", COMPOSE), ("x/y/z/compose.yaml", COMPOSE)];
+    assert_eq!(warned(&files[..2]), none);
+    assert_eq!(warned(&files), ["x/y/z"], "only the other one is used");
+    assert_eq!(discover(&MemoryFiles::new(files), "", "infra", &[]).too_deep, ["lib/a/b", "x/y/z"]);
+    let commented = "services: {web: {image: 'web:1'}}\n# extends: ../x/y/z/compose.yaml\n";
+    assert_eq!(warned(&[("db/compose.yaml", commented), files[2]]), ["x/y/z"], "a comment uses nothing");
 
     // Without an application, it stays that error, because an empty list must not remove anything.
     let found = discover(&MemoryFiles::new([("a/b/c/compose.yaml", COMPOSE)]), "", "infra", &[]);

@@ -292,6 +292,23 @@ async fn most_applications_are_not_pruned_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn application_that_was_moved_too_deep_is_not_removed() {
+    let files = [("media/shop/compose.yaml", SHOP), ("blog/compose.yaml", BLOG)];
+    let it = deployed(true, "", &files).await;
+    it.git.push_files("Ada", &[("media/old/Shop/compose.yaml", SHOP), files[1]]);
+    minutes(5).await;
+    assert_eq!((it.containers(&app()), it.containers(&blog())), (1, 1), "{}", it.story());
+    let message = it.listed(&app()).unwrap().status.message.clone();
+    assert!(message.contains("`media/old/Shop` may be the application"), "{message}");
+    it.git.push_files("Ada", &[("photos/shop/compose.yaml", SHOP), files[1]]);
+    it.synced_with_tip().await;
+    // A folder with another name is no reason to keep it.
+    it.git.push_files("Ada", &[("media/old/wiki/compose.yaml", SHOP), files[1]]);
+    minutes(5).await;
+    assert_eq!(it.containers(&app()), 0, "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
 async fn prune_that_is_turned_on_later_confirms_nothing() {
     let names = ["shop", "blog", "chat", "feed", "mail"];
     let paths = names.map(|name| format!("{name}/compose.yaml"));

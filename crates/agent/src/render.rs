@@ -86,7 +86,7 @@ pub(crate) fn render_all(host: &config::Repository, accepted: &AcceptedCommit) -
         // The list of applications is not known, so all that do not reject the commit stay as they are.
         Err(findings) => (None, Discovery { findings, ..Discovery::default() }),
     };
-    let Discovery { apps, mut findings, empty_folder, broken_links } = discovery;
+    let Discovery { apps, mut findings, empty_folder, broken_links, too_deep } = discovery;
     let (of_rejecting, of_others): (Vec<AppSpec>, Vec<AppSpec>) =
         apps.into_iter().partition(|spec| accepted.rejected.contains_key(&spec.name));
     let rejecting = keep_accepted(host, accepted, &of_rejecting);
@@ -107,8 +107,22 @@ pub(crate) fn render_all(host: &config::Repository, accepted: &AcceptedCommit) -
     applications.extend(manifest::on_all_cores(chosen, |app| render_or_keep(app, accepted)));
     report_idle_rules(&mut applications);
     let empty_folder = empty_folder.filter(|_| applications.is_empty());
-    let doubts = kept_by_former_host(host, accepted, &applications);
+    let mut doubts = found_too_deep(&too_deep);
+    doubts.extend(kept_by_former_host(host, accepted, &applications));
     RenderedCommit { applications, withdrawn, findings, empty_folder, broken_links, doubts, settings }
+}
+
+/// The applications that folders below the search depth would be, with the reason why they are not found.
+fn found_too_deep(folders: &[String]) -> BTreeMap<AppName, String> {
+    let doubt = |folder: &String| {
+        let name = AppName::normalise(folder.rsplit('/').next().unwrap_or(folder))?;
+        let why = format!(
+            "`{folder}` may be the application, but lies too deep to be read: name it in `applications`, or set `path` to a folder \
+             that is nearer to it"
+        );
+        Some((name, why))
+    };
+    folders.iter().filter_map(doubt).collect()
 }
 
 /// The deployed applications that only a changed name or changed labels of the host take away: as it was before, it would have them. No

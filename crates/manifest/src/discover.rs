@@ -82,6 +82,9 @@ pub struct Discovery {
     /// The errors about symbolic links in searched folders that cannot be followed, each at the path of its link. Most are of
     /// no interest, but an application that was found there, or behind one, must not be treated as removed.
     pub broken_links: Vec<Finding>,
+    /// Folders below the search depth with a Compose file or a kustomization, so that an application which was moved there is not
+    /// treated as removed. Also those that applications may use, which no finding names.
+    pub too_deep: Vec<String>,
 }
 
 /// Finds the applications at `path` and below, or, if `configured` is not empty, only those. The folder at the root is
@@ -141,9 +144,9 @@ pub fn discover_for(
     for one in configured {
         search.configured(one);
     }
-    let Search { found, mut findings, broken_links, .. } = search;
+    let Search { found, mut findings, broken_links, too_deep, .. } = search;
     let apps = unique(found, &mut findings);
-    Discovery { apps, findings, empty_folder, broken_links }
+    Discovery { apps, findings, empty_folder, broken_links, too_deep }
 }
 
 /// Whether an application that was found in a folder may be missing because a link cannot be followed: its folder was the link, or
@@ -172,17 +175,12 @@ pub fn unlisted(
     search.leave_out_bases_below(&top);
     let listed: BTreeSet<String> = listed.iter().map(|path| tidy(path)).collect();
     let used: BTreeSet<&String> = applications.iter().flat_map(|app| &app.files).collect();
-    let texts = used.iter().map(|path| search.text(path)).filter(|text| uses_others(text));
-    let texts: Vec<String> = texts.collect();
-    let is_included = |folder: &str| {
-        let name = format!("{}/", folder.rsplit('/').next().unwrap_or(folder));
-        texts.iter().any(|text| text.contains(&name))
-    };
+    let texts = search.texts_with_others(used.iter().copied());
     let is_unlisted = |app: &AppSpec| {
         !listed.contains(&app.path)
             && !is_aside(&app.path, &top)
             && !app.files.iter().any(|file| used.contains(file))
-            && !is_included(&app.path)
+            && !is_named(&texts, &app.path)
     };
     let found = std::mem::take(&mut search.found).into_iter();
     found.filter(is_unlisted).map(|app| app.path).collect()
@@ -196,6 +194,8 @@ struct Search<'a> {
     findings: Vec<Finding>,
     /// See [`Discovery::broken_links`].
     broken_links: Vec<Finding>,
+    /// See [`Discovery::too_deep`].
+    too_deep: Vec<String>,
 }
 
 /// The content of a folder.
@@ -222,8 +222,8 @@ enum UnreadContent {
 
 impl<'a> Search<'a> {
     fn new(host: &'a HostIdentity, files: &'a dyn Files, repository_name: &'a str) -> Self {
-        let (found, findings, broken_links) = (Vec::new(), Vec::new(), Vec::new());
-        Self { host, files, repository_name, found, findings, broken_links }
+        let (found, findings, broken_links, too_deep) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { host, files, repository_name, found, findings, broken_links, too_deep }
     }
 
     /// Searches a folder, and the folders below if it is not an application.
@@ -545,6 +545,7 @@ impl<'a> Search<'a> {
         let folders: Vec<String> =
             deeper.into_iter().map(|it| it.path).filter(|folder| !is_aside(folder, top)).collect();
         self.warn_of_deeper(&folders, "a kustomization");
+        self.too_deep.extend(folders);
     }
 
     /// Warns of folders below the search depth, which somebody may expect to be applications.
@@ -555,17 +556,30 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Folders below the search depth that have a Compose file. None if an application uses files of other folders, because
-    /// these may be the ones.
-    fn compose_below(&self, top: &str, applications: &BTreeSet<String>) -> Vec<String> {
-        let has_includes = |path: &String| uses_others(&self.text(path));
-        let mut compose = self.found.iter().filter(|it| it.format == Format::Compose);
-        if compose.any(|it| it.files.is_empty() || it.files.iter().any(has_includes)) {
-            return Vec::new();
-        }
+    /// Folders below the search depth that have a Compose file which no application seems to use.
+    fn compose_below(&mut self, top: &str, applications: &BTreeSet<String>) -> Vec<String> {
         let mut found = Vec::new();
         self.find_compose(top, 0, applications, &mut found);
+        self.too_deep.extend(found.iter().cloned());
+        let compose: Vec<&AppSpec> = self.found.iter().filter(|it| it.format == Format::Compose).collect();
+        // Variables name its files, which may be any of these.
+        if compose.iter().any(|it| it.files.is_empty()) {
+            return Vec::new();
+        }
+        let texts = self.texts_with_others(compose.iter().flat_map(|it| &it.files));
+        found.retain(|folder| !is_named(&texts, folder));
         found
+    }
+
+    /// The texts, without comments, of those of the Compose files that use files of other folders.
+    fn texts_with_others<'f>(&self, files: impl IntoIterator<Item = &'f String>) -> Vec<String> {
+        let text = |path: &String| {
+            let text = self.text(path);
+            let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        let texts = files.into_iter().map(text);
+        texts.filter(|text| text.contains("include:") || text.contains("extends:")).collect()
     }
 
     fn find_compose(
@@ -814,9 +828,10 @@ fn is_aside(folder: &str, top: &str) -> bool {
     below.split('/').any(|name| ASIDE.contains(&name))
 }
 
-/// Whether a Compose file uses files of other folders.
-fn uses_others(text: &str) -> bool {
-    text.contains("include:") || text.contains("extends:")
+/// Whether one of these texts may name a file in a folder.
+fn is_named(texts: &[String], folder: &str) -> bool {
+    let name = format!("{}/", folder.rsplit('/').next().unwrap_or(folder));
+    texts.iter().any(|text| text.contains(&name))
 }
 
 /// Why a folder with such a content is no application.

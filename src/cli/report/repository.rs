@@ -204,7 +204,7 @@ pub(in crate::cli) fn render(
         RenderedHosts::One(host) => discover_for_host(files, folder, (name, host), &[]),
         RenderedHosts::Others(hosts) => discover_unlisted(files, folder, name, hosts),
     };
-    let Discovery { apps, findings, empty_folder, broken_links: _ } = discovery;
+    let Discovery { apps, findings, empty_folder, .. } = discovery;
     let is_empty = apps.is_empty() && empty_folder.is_some();
     let is_missing =
         is_empty && !folder.is_empty() && !matches!(files.entry(folder), Ok(Some(Entry::Folder)));

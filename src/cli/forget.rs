@@ -36,11 +36,14 @@ pub(super) async fn forget(args: &ForgetArgs, context: &Context<'_>) -> Result<E
     let app = &args.app;
     let application: Application = client.get(&application_path(app, "")?).await?;
     let names = containers(&application);
-    let _: Accepted = client.post(&application_path(app, "/forget")?, None::<&()>).await?;
+    let Accepted { note, .. } = client.post(&application_path(app, "/forget")?, None::<&()>).await?;
     let mut text = format!("{app}: not managed any more; its containers, networks and volumes stay\n");
     if !names.is_empty() {
         let names = names.into_iter().collect::<Vec<_>>().join(", ");
         let _ = writeln!(text, "{app}: its containers are {}", plain(&names));
+    }
+    if let Some(note) = note {
+        let _ = writeln!(text, "{}", plain(&note));
     }
     print(&context.fold(&text))?;
     Ok(ExitStatus::Success)

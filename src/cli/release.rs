@@ -114,7 +114,7 @@ pub(super) async fn release(args: &ReleaseArgs, context: &Context<'_>) -> Result
     let applications: Vec<Application> = client.get(SUMMARIES).await?;
     // Also if there seems to be nothing to do: another release may be stored and not have begun.
     let path = if args.undo { "/api/v1/release?undo=true" } else { "/api/v1/release" };
-    let _: Accepted = client.post(path, None::<&()>).await?;
+    let Accepted { note, .. } = client.post(path, None::<&()>).await?;
     let began = Instant::now();
     loop {
         // The agent does not answer while it starts again.
@@ -140,7 +140,7 @@ pub(super) async fn release(args: &ReleaseArgs, context: &Context<'_>) -> Result
             "the release is ended before it began: the agent goes on managing what Git says\n".to_owned()
         }
         (true, false) => undone(),
-        (false, false) => done(&applications),
+        (false, false) => done(&applications, note.as_deref()),
     })?;
     Ok(ExitStatus::Success)
 }
@@ -151,7 +151,7 @@ fn undone() -> String {
         .to_owned()
 }
 
-fn done(applications: &[Application]) -> String {
+fn done(applications: &[Application], note: Option<&str>) -> String {
     let mut text = String::new();
     for Application { name, .. } in applications {
         let _ = writeln!(text, "{}: released", plain(name.as_str()));
@@ -163,5 +163,8 @@ fn done(applications: &[Application]) -> String {
          keep the state directory while they exist, because they may mount files of it\n\
          to manage them again: driftless release --undo\n",
     );
+    if let Some(note) = note {
+        let _ = writeln!(text, "{}", plain(note));
+    }
     text
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use driftless_agent::{Answer, RequestError, RequestKind, Rollback, Supposed};
+use driftless_agent::{Answer, RequestError, RequestKind, Rollback, Supposed, written_folders};
 use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_docker::UserAction;
@@ -784,6 +784,20 @@ async fn forgotten_application_keeps_its_containers() {
     it.synced_with_tip().await;
     let again = it.docker.observed(&app());
     assert_eq!(again.instances.keys().collect::<Vec<_>>(), before.instances.keys().collect::<Vec<_>>());
+}
+
+/// `docker compose up` in a clone would start it on an empty folder.
+#[tokio::test(start_paused = true)]
+async fn forgotten_application_names_the_folder_it_writes_to() {
+    let shop = "services: {web: {image: 'web:1', volumes: ['./data:/data']}}\n";
+    let it = deployed(false, "", &[("shop/compose.yaml", shop), ("blog/compose.yaml", BLOG)]).await;
+    let released = written_folders(&it.store);
+    it.git.push_files("Ada", &[("blog/compose.yaml", BLOG)]);
+    minutes(3).await;
+    let answer = it.handle().request(app(), RequestKind::Forget).await.unwrap();
+    let Answer::Noted(note) = answer else { panic!("{answer:?}") };
+    assert!(note.starts_with("shop: its containers write to applications/shop, and "), "{note}");
+    assert_eq!(released, [note], "only a shop has such a folder");
 }
 
 #[tokio::test(start_paused = true)]

@@ -122,7 +122,7 @@ pub use notifications::{Notifications, TestDelivery};
 pub use problems::Problems;
 pub use proxy_counters::ProxyCounters;
 pub use random::random_key;
-pub use release::{PENDING_RELEASE, RELEASED};
+pub use release::{PENDING_RELEASE, RELEASED, written_folders};
 pub use render::{discover_at, discover_elsewhere};
 pub use request::{
     Against, Answer, DryRun, Inspection, InstanceName, Promotion, Request, RequestError, RequestKind,

@@ -1,6 +1,6 @@
 //! The release of everything: an agent that was asked to stop managing follows no repository and knows no application.
 
-use driftless_model::Timestamp;
+use driftless_model::{AppName, Timestamp};
 use driftless_store::Store;
 
 use crate::{error::chain, problems::Problems};
@@ -52,6 +52,29 @@ impl Release {
         problems.set(RELEASED, Some(why));
         true
     }
+}
+
+/// Sentences about the applications whose containers write to the state directory.
+#[must_use]
+pub fn written_folders(store: &Store) -> Vec<String> {
+    let known = store.known_applications().unwrap_or_else(|error| {
+        tracing::warn!(
+            error = chain(&error),
+            "could not read the applications that write to the state directory"
+        );
+        Vec::new()
+    });
+    known.iter().filter_map(|known| written_folder(store, &known.app)).collect()
+}
+
+/// The sentence about an application whose containers write to the state directory. Docker Compose would start its services on other
+/// folders, which are empty.
+pub(crate) fn written_folder(store: &Store, app: &AppName) -> Option<String> {
+    let folder = store.written_folder(app)?;
+    Some(format!(
+        "{app}: its containers write to {}, and `docker compose up` in a clone would not: docs/adoption.md#going-back-to-docker-compose",
+        folder.display()
+    ))
 }
 
 /// Why the agent has to start again: a release, or the end of one, is stored, and the running agent has not begun with it.

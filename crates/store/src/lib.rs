@@ -65,6 +65,7 @@ mod sealed;
 mod state_dir;
 mod store;
 mod tokens;
+mod written_folder;
 
 pub use agent_id::former_agents;
 pub use agent_update::{AgentUpdateNotes, EndedAgentUpdate};

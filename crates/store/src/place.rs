@@ -31,6 +31,11 @@ impl Place {
         Ok(Self { directory: (directory, ids.0), database: (database, ids.1) })
     }
 
+    /// The state directory.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory.0
+    }
+
     /// A sentence, if the directory was removed or replaced, or the database replaced. A database that was only removed counts as there:
     /// its backup takes up the next change.
     pub(crate) fn change(&self) -> Option<String> {

@@ -35,7 +35,7 @@ pub struct Store {
     /// `None` for a database in memory.
     backup: Option<Arc<Mutex<Backup>>>,
     /// `None` for a database in memory.
-    place: Option<Arc<Place>>,
+    pub(crate) place: Option<Arc<Place>>,
     last_write_error: Arc<Mutex<Option<String>>>,
 }
 

@@ -23,7 +23,7 @@ use super::{
     shared::{Shared, read},
     until::parse_until,
 };
-use driftless_agent::{Against, Answer, Promotion, RequestKind, Rollback, Supposed, Ticket};
+use driftless_agent::{Against, Answer, Promotion, RequestKind, Rollback, Supposed, Ticket, written_folders};
 use driftless_model::{
     AgentStatus, AppName, Application, Pin, Removal, Revision, Timestamp, Until, WorkloadName, WorkloadStatus,
 };
@@ -58,7 +58,8 @@ pub struct Accepted {
     /// After a rollback: the pin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin: Option<Pin>,
-    /// For people. After a rollback: why it changes nothing yet. After a removal: the volumes that stay.
+    /// For people. After a rollback: why it changes nothing yet. After a removal: the volumes that stay. After a
+    /// release: the folders of the state directory that containers write to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// After an adoption: one line per adopted object, for people.
@@ -374,9 +375,18 @@ pub(super) async fn release(
     State(shared): State<Shared>,
     Parameters(ReleaseQuery { undo }): Parameters<ReleaseQuery>,
 ) -> Result<Response, Error> {
-    read(&shared.store, move |store| if undo { store.end_release() } else { store.note_release() }).await?;
+    let written = read(&shared.store, move |store| {
+        if undo {
+            return store.end_release().map(|()| Vec::new());
+        }
+        // The next start of the agent forgets the applications.
+        let written = written_folders(store);
+        store.note_release().map(|()| written)
+    });
+    let written = written.await?;
     shared.handle.restart();
-    Ok(accepted(Accepted::of(None)))
+    let note = (!written.is_empty()).then(|| written.join("\n"));
+    Ok(accepted(Accepted { note, ..Accepted::of(None) }))
 }
 
 pub(super) async fn rollback(

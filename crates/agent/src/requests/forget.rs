@@ -5,7 +5,10 @@ use driftless_git::CommitSource;
 use driftless_model::Record;
 
 use super::handler::RequestHandler;
-use crate::request::{Answer, RequestError};
+use crate::{
+    release::written_folder,
+    request::{Answer, RequestError},
+};
 
 impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Removes an application that Git does not have any more from the database. Its containers, networks and volumes stay
@@ -22,6 +25,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
                     .to_owned(),
             ));
         }
+        let note = written_folder(self.context.store(), name);
         self.context.store().forget_application(name)?;
         self.revisions.forget_current();
         *self.record.get_mut() = Record::default();
@@ -30,6 +34,6 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             name.as_str(),
             "containers, networks and volumes stay and are not managed any more",
         );
-        Ok(Answer::Accepted)
+        Ok(note.map_or(Answer::Accepted, Answer::Noted))
     }
 }

@@ -133,6 +133,7 @@ async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliEr
         return Err(Error::Damaged { message, is_partial: place.is_partial_clone() }.into());
     }
     let is_one = listed.len() == 1;
+    let moved = moved_applications(&listed);
     for (host, (before, after)) in listed {
         let mut of_host = Report::new(Kind::Preview);
         compare(&mut of_host, before, after, (&labels.0, &labels.1));
@@ -144,11 +145,46 @@ async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliEr
         add_note(app, "on hosts that driftless.yaml does not list");
     }
     add_host(&mut report, of_others, None);
+    for app in report.apps.iter_mut().filter(|app| is_shown(app)) {
+        if let Some(note) = moved.get(&app.name) {
+            add_note(app, note);
+        }
+    }
     name_hosts(&mut report);
     let names: Vec<String> = report.apps.iter().map(|it| it.name.to_string()).collect();
     selection.check(names.iter().map(String::as_str))?;
     report.apps.retain(|app| selection.names(app.name.as_str()));
     Ok(report)
+}
+
+/// A note about each application that some hosts lose and others get. Each host has its own agent, so none waits for another one.
+fn moved_applications(listed: &[(String, (Rendering, Rendering))]) -> BTreeMap<AppName, String> {
+    // With errors, an application that is not shown may be there.
+    let known = listed.iter();
+    let known = known.filter(|(_, (before, after))| before.errors.is_empty() && after.errors.is_empty());
+    let known: Vec<_> = known.collect();
+    let of_all =
+        known.iter().flat_map(|(_, (before, after))| before.applications.iter().chain(&after.applications));
+    let names: BTreeSet<&AppName> = of_all.map(|app| &app.spec.name).collect();
+    let note = |app: &AppName| {
+        let (mut losing, mut gaining) = (Vec::new(), Vec::new());
+        for (host, (before, after)) in &known {
+            match (before.has(app), after.has(app)) {
+                (true, false) => losing.push(host.as_str()),
+                (false, true) => gaining.push(host.as_str()),
+                (true, true) | (false, false) => {}
+            }
+        }
+        let is_moved = !losing.is_empty() && !gaining.is_empty();
+        is_moved.then(|| {
+            let (from, to) = (losing.join(", "), gaining.join(", "));
+            format!(
+                "it may begin on {to} before it ends on {from}, where its data stay: \
+                 docs/rollouts.md#move-an-application-to-another-host"
+            )
+        })
+    };
+    names.into_iter().filter_map(|app| Some((app.clone(), note(app)?))).collect()
 }
 
 /// Adds the result of one host. An application that is the same on several hosts is in the report once.

@@ -676,6 +676,22 @@ fn preview_says_on_which_host_something_changes() {
 }
 
 #[test]
+fn preview_says_that_an_application_moves_to_another_host() {
+    let clone = Clone::new();
+    let settings = "hosts: [{name: nas}, {name: web}]\napplications: [{path: blog, hosts: {names: [nas]}}]\n";
+    clone.commit(&[("sites/driftless.yaml", Some(settings))]);
+    clone.git(&["branch", "-f", "main"]);
+    clone.commit(&[("sites/driftless.yaml", Some(&settings.replace("[nas]", "[web]")))]);
+    let (code, out, error) = clone.run(&with(&["--path", "sites"]));
+    assert_eq!(code, 1, "{out}{error}");
+    for host in ["nas", "web"] {
+        let note =
+            format!("note: on {host}; it may begin on web before it ends on nas, where its data stay: ");
+        assert!(out.contains(&note), "{out}");
+    }
+}
+
+#[test]
 fn folders_named_after_hosts_are_previewed_together() {
     let clone = Clone::new();
     let text = |image: &str| format!("services: {{web: {{image: '{image}'}}}}\n");

@@ -20,10 +20,9 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         ))?;
         // Of several applications, the last one would then be pruned.
         if !self.desired.is_gone() {
-            return Err(RequestError::Refused(
-                "several applications of the repository left Git at once, and `prune` is on: set `prune: false` first"
-                    .to_owned(),
-            ));
+            return Err(RequestError::Refused(format!(
+                "the removal of {name} waits for you, and `prune` is on: set `prune: false` first, or confirm it with `driftless remove {name}`"
+            )));
         }
         let note = written_folder(self.context.store(), name);
         self.context.store().forget_application(name)?;

@@ -130,7 +130,8 @@ pub(crate) mod tests {
         // The last stack of an application that was removed is empty.
         deploy("former", &stack("one").emptied());
         let mut left = observed(&[]);
-        let holder = NameHolder { id: ContainerId("left".to_owned()), app: Some("former".into()) };
+        let holder =
+            NameHolder { id: ContainerId("left".to_owned()), app: Some("former".into()), project: None };
         left.claims.hold_name("former-web-1", holder);
         for waiting in [observed(&["former"]), left] {
             assert_eq!(take(&waiting), Some("former".into()));

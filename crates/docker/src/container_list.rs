@@ -102,7 +102,8 @@ impl ContainerList {
             }
         }
         let holder = |(id, listed): (&ContainerId, &Arc<ListedContainer>)| {
-            (listed.name.clone(), NameHolder { id: id.clone(), app: listed.app.clone() })
+            let (app, project) = (listed.app.clone(), listed.project.clone());
+            (listed.name.clone(), NameHolder { id: id.clone(), app, project })
         };
         let names = Arc::new(containers.iter().map(holder).collect());
         let mounting = containers.iter().filter(|(_, listed)| !listed.mounts.is_empty());

@@ -142,6 +142,8 @@ pub struct NameHolder {
     pub id: ContainerId,
     /// The application in its labels.
     pub app: Option<AppName>,
+    /// The Compose project in its labels, unless it was made for a single command (`docker compose run`).
+    pub project: Option<String>,
 }
 
 /// A port of the host that a container of somebody else or a process of the host holds.
@@ -205,6 +207,13 @@ impl Claims {
         let labelled = found.agent.as_ref();
         labelled.is_some_and(|labelled| labelled == agent || self.former_agents.contains(labelled))
             || self.adopter(&found.id).is_some()
+    }
+
+    /// The Compose project of a container of others that belongs to no application of an agent.
+    pub fn project_of_unmanaged(&self, container: &str) -> Option<&str> {
+        let holder = self.name_holder(container)?;
+        let is_managed = holder.app.is_some() || self.adopter(&holder.id).is_some();
+        holder.project.as_deref().filter(|_| !is_managed)
     }
 
     /// The application that has adopted a container, by what was observed last, or before the agent started.
@@ -518,7 +527,7 @@ mod tests {
         let names = ["labelled", "adopted-now", "adopted-before", "forgotten", "pihole"];
         for name in names {
             let app = (name == "labelled").then(|| AppName::from("shop"));
-            claims.hold_name(name, NameHolder { id: ContainerId(name.to_owned()), app });
+            claims.hold_name(name, NameHolder { id: ContainerId(name.to_owned()), app, project: None });
         }
         let of = |name: &str, app: &str| (ContainerId(name.to_owned()), AppName::from(app));
         claims.adopters = [of("adopted-now", "media")].into();

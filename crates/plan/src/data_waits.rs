@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use driftless_model::{AppName, WorkloadName};
+use driftless_model::{AppName, Format, WorkloadName};
 
 use crate::wait::{Wait, WaitObject, WaitReason};
 
@@ -20,6 +20,28 @@ impl Wait {
     pub(crate) fn data_in_use_by_compose(workload: &WorkloadName, place: &str, by: &str) -> Self {
         let sentence = format!(
             "needs {place}, and {by}, a container of Docker Compose that is not adopted, writes to it: it starts when {by} has ended ({})",
+            end_for_good(by)
+        );
+        Self::workload(workload, WaitReason::DataInUse, sentence)
+    }
+
+    /// The container `by`, which Docker Compose runs for a service of this name in another project, writes to `place`. `format` is that of
+    /// the application: only one of Docker Compose could adopt the project.
+    pub(crate) fn data_in_use_by_other_project(
+        workload: &WorkloadName,
+        place: &str,
+        by: &str,
+        project: &str,
+        format: Format,
+    ) -> Self {
+        let adoption = match format {
+            Format::Compose => {
+                format!("write `name: {project}` in the Compose file to adopt that project; otherwise ")
+            }
+            Format::Kubernetes => String::new(),
+        };
+        let sentence = format!(
+            "needs {place}, and {by}, its container of the Compose project `{project}`, writes to it: {adoption}it starts when {by} has ended ({}), or under another name if both are to share it",
             end_for_good(by)
         );
         Self::workload(workload, WaitReason::DataInUse, sentence)

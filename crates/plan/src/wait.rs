@@ -177,19 +177,30 @@ impl Wait {
         Self::new(object, WaitReason::HealIneffective, sentence)
     }
 
-    /// The container `by` holds `what`. `owner` is its application, if it has one.
-    pub fn blocked(object: WaitObject, what: &str, by: &str, owner: Option<&AppName>) -> Self {
-        let sentence = match owner {
-            Some(owner) => format!(
+    /// The container `by` holds `what`. `owner` is its application, if it has one, and `project` the Compose project that could be adopted
+    /// instead of that of this application.
+    pub fn blocked(
+        object: WaitObject,
+        what: &str,
+        by: &str,
+        owner: Option<&AppName>,
+        project: Option<&str>,
+    ) -> Self {
+        let sentence = match (owner, project) {
+            (Some(owner), _) => format!(
                 "needs {what}, which {by} of the application `{owner}` holds: change one of the two in Git, or remove the \
                  container if `{owner}` was forgotten"
             ),
-            None if by == Claims::HOST_PROCESS => {
+            (None, Some(project)) => format!(
+                "needs {what}, which {by} of the Compose project `{project}` holds and this agent does not own: write \
+                 `name: {project}` in the Compose file to adopt that project, or stop and remove the container"
+            ),
+            (None, None) if by == Claims::HOST_PROCESS => {
                 format!(
                     "needs {what}, which {by} holds: end it (`ss -lntup` lists it), or change the port in Git"
                 )
             }
-            None => format!("needs {what}, which {by} holds and this agent does not own"),
+            (None, None) => format!("needs {what}, which {by} holds and this agent does not own"),
         };
         Self::new(object, WaitReason::Blocked, sentence)
     }

@@ -480,7 +480,7 @@ impl HostState {
         let containers =
             others.flat_map(|(name, other)| other.world.observed.containers().map(move |it| (name, it)));
         for (app, instance) in containers {
-            let holder = NameHolder { id: instance.id.clone(), app: Some(app.clone()) };
+            let holder = NameHolder { id: instance.id.clone(), app: Some(app.clone()), project: None };
             claims.hold_name(&instance.name, holder);
             mounting.push(mounting_container(app, instance));
             if !instance.is_running() {

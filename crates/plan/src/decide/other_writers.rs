@@ -6,6 +6,8 @@
 //! have, such as one that makes backups, says nothing about a database. Nor is a volume shared by surprise while the newest manifests of the
 //! other application are not known: a service that is new there waits, as they may give the volume up. Services of a Swarm wait for managed
 //! applications in the same way.
+//!
+//! Nor does a service start on data that Docker Compose still writes to for it, under another name of the project.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -47,7 +49,9 @@ pub(crate) fn reason_to_wait(draft: &Draft<'_>, subject: Subject<'_>) -> Option<
     }
     let held: BTreeSet<String> = workload.containers().flat_map(places).collect();
     // Nobody is about to stop what Git has given away.
-    reason_not_to_take_back(draft, name, &held).or_else(|| reason_to_wait_for_new_places(draft, subject))
+    reason_not_to_take_back(draft, name, &held)
+        .or_else(|| reason_to_wait_for_new_places(draft, subject))
+        .or_else(|| reason_to_wait_for_other_project(draft, subject, &held))
 }
 
 fn reason_to_wait_for_new_places(draft: &Draft<'_>, subject: Subject<'_>) -> Option<Wait> {
@@ -75,6 +79,49 @@ fn reason_to_wait_for_new_places(draft: &Draft<'_>, subject: Subject<'_>) -> Opt
         Wait::data_in_use_by_forgotten(name, &place, by, owner)
     } else {
         wait_for_managed(applications, name, &place, by, owner)
+    })
+}
+
+/// Why a workload does not start while Docker Compose runs it in another project, which is not adopted: as when the folder in Git has
+/// another name than the project. Services of other names may share folders with it. So does one of the same name that has folders which
+/// this workload does not have, and lacks some of it: it is another service.
+fn reason_to_wait_for_other_project(
+    draft: &Draft<'_>,
+    subject: Subject<'_>,
+    held: &BTreeSet<String>,
+) -> Option<Wait> {
+    let facts = draft.facts;
+    let (claims, stack, name) = (&facts.observed.claims, facts.target.stack, subject.name);
+    let is_meant = |container: &MountingContainer| {
+        container.is_up
+            && container.agent.is_none()
+            && container.workload == *name
+            && facts.observed.own.as_ref() != Some(&container.id)
+    };
+    let meant = claims.mounting().filter(|(container, owner)| owner.is_none() && is_meant(container));
+    let mut meant = meant
+        .filter_map(|(container, _)| Some((container, facts.other_project(&container.name)?)))
+        .peekable();
+    meant.peek()?;
+    let wanted = new_places(draft, subject);
+    let stacks = claims.applications.as_deref().map(|applications| &applications.stacks);
+    // The volumes of two projects have different names, and relative folders lie in different places.
+    let is_folder = |place: &String| !is_volume(place) && !is_in_own_folder(place);
+    let has_all = |one: &BTreeSet<String>, of: &BTreeSet<String>| !of.difference(one).any(is_folder);
+    meant.find_map(|(container, project)| {
+        let written: BTreeSet<String> = container.mounts.iter().filter_map(written_place).collect();
+        let shares = |place: &String| {
+            let is_given = |stacks: &Stacks| {
+                let mut others = stacks.values().filter(|other| other.app != stack.app);
+                others.any(|it| it.project == project && is_given_to_services(stacks, &it.app, place))
+            };
+            stacks.is_some_and(is_given)
+        };
+        if !has_all(held, &written) && !has_all(&written, held) {
+            return None;
+        }
+        let place = written.iter().find(|place| wanted.contains(*place) && !shares(place))?;
+        Some(Wait::data_in_use_by_other_project(name, place, &container.name, project, stack.format))
     })
 }
 

@@ -111,7 +111,9 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
             }
             let holder = draft.facts.observed.claims.name_holder(&by);
             let owner = holder.and_then(|holder| holder.app.clone());
-            draft.wait(Wait::blocked(WaitObject::Workload(name.clone()), &what, &by, owner.as_ref()));
+            let project = draft.facts.adoptable_project(&by);
+            let object = WaitObject::Workload(name.clone());
+            draft.wait(Wait::blocked(object, &what, &by, owner.as_ref(), project));
             Preconditions::Unmet
         }
         Contest::Kept(wait) => {

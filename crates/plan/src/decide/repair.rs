@@ -178,7 +178,8 @@ pub(crate) fn rename(draft: &mut Draft<'_>, name: &WorkloadName, wanted: String,
             let object = WaitObject::Container { name: instance.name.clone(), workload: Some(name.clone()) };
             let holder = draft.facts.observed.claims.name_holder(&wanted);
             let owner = holder.and_then(|holder| holder.app.clone());
-            draft.wait(Wait::blocked(object, &format!("the name `{wanted}`"), &by, owner.as_ref()));
+            let (what, project) = (format!("the name `{wanted}`"), draft.facts.adoptable_project(&wanted));
+            draft.wait(Wait::blocked(object, &what, &by, owner.as_ref(), project));
             return;
         }
     };

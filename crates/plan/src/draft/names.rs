@@ -33,7 +33,8 @@ impl Draft<'_> {
                     WaitObject::Container { name: name.to_owned(), workload: Some(workload.clone()) };
                 let holder = self.facts.observed.claims.name_holder(name);
                 let owner = holder.and_then(|holder| holder.app.clone());
-                self.wait(Wait::blocked(object, &format!("the name `{name}`"), &by, owner.as_ref()));
+                let (what, project) = (format!("the name `{name}`"), self.facts.adoptable_project(name));
+                self.wait(Wait::blocked(object, &what, &by, owner.as_ref(), project));
                 None
             }
         }

@@ -5,8 +5,8 @@
 use std::{cell::OnceCell, collections::BTreeSet, path::PathBuf};
 
 use driftless_model::{
-    FailedCommit, ImageRef, Observed, PullPolicy, Record, SpecHash, Stack, StackHash, Subject, Timestamp,
-    Workload, WorkloadName, is_helper_image, label, signature_keys,
+    FailedCommit, Format, ImageRef, Observed, PullPolicy, Record, SpecHash, Stack, StackHash, Subject,
+    Timestamp, Workload, WorkloadName, is_helper_image, label, signature_keys,
 };
 
 use crate::{
@@ -84,6 +84,19 @@ impl<'a> Facts<'a> {
             named_platforms: NamedPlatforms::new(target),
             failed: OnceCell::new(),
         }
+    }
+
+    /// The Compose project of a container that belongs to no application, unless the container is a candidate for the adoption by this one.
+    pub(crate) fn other_project(&self, container: &str) -> Option<&'a str> {
+        let stack = self.target.stack;
+        let project = self.observed.claims.project_of_unmanaged(container)?;
+        let is_own = stack.format == Format::Compose && project == stack.project;
+        (!is_own).then_some(project)
+    }
+
+    /// The same, if this application could adopt that project under another name.
+    pub(crate) fn adoptable_project(&self, container: &str) -> Option<&'a str> {
+        self.other_project(container).filter(|_| self.target.stack.format == Format::Compose)
     }
 
     /// Whether the desired stack was reached before. Everything that is missing now is drift then.

@@ -32,7 +32,8 @@ fn by_compose(change: impl Fn(&mut Container)) -> Stage {
         let mut config = Container::clone(&instance.config);
         change(&mut config);
         instance.config = Arc::new(config);
-        observed.claims.hold_name(&instance.name, NameHolder { id: id.clone(), app: None });
+        let project = Some("shop".to_owned());
+        observed.claims.hold_name(&instance.name, NameHolder { id: id.clone(), app: None, project });
         let defaults = Arc::new(Container::default());
         observed.candidates.insert(id, Candidate { instance, by_name: false, defaults });
     }

@@ -468,16 +468,24 @@ fn ignored_fields_are_marked_unless_the_spec_changed() {
 #[test]
 fn blocked_workload_names_the_application_of_the_holder() {
     let blog: AppName = "blog".into();
-    let wait = |owner| {
+    let wait = |owner, project| {
         let object = WaitObject::Workload("web".into());
-        Wait::blocked(object, "host port 80/tcp", "blog-web-1", owner).to_string()
+        Wait::blocked(object, "host port 80/tcp", "blog-web-1", owner, project).to_string()
     };
     assert_eq!(
-        wait(Some(&blog)),
+        wait(Some(&blog), None),
         "web needs host port 80/tcp, which blog-web-1 of the application `blog` holds: change one of the two in Git, \
          or remove the container if `blog` was forgotten"
     );
-    assert_eq!(wait(None), "web needs host port 80/tcp, which blog-web-1 holds and this agent does not own");
+    assert_eq!(
+        wait(None, None),
+        "web needs host port 80/tcp, which blog-web-1 holds and this agent does not own"
+    );
+    assert_eq!(
+        wait(None, Some("docker")),
+        "web needs host port 80/tcp, which blog-web-1 of the Compose project `docker` holds and this agent does not own: \
+         write `name: docker` in the Compose file to adopt that project, or stop and remove the container"
+    );
 }
 
 #[test]

@@ -35,6 +35,8 @@ mod image_uses;
 mod incidents;
 // Slots and names of instances.
 mod names;
+// Services that run in another Compose project.
+mod other_projects;
 // Images that the agent makes itself.
 mod own_images;
 // The container that the agent runs in.

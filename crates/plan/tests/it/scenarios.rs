@@ -460,7 +460,8 @@ fn by_hand(stage: &mut Stage, words: &[&str]) -> bool {
         ["foreign-runs", name, number] => {
             let (id, started) = (ContainerId(format!("{number:0>64}")), Some(now));
             stage.world.observed.others.insert(name.to_owned(), Other { id: id.clone(), started });
-            stage.world.observed.claims.hold_name(name, driftless_model::NameHolder { id, app: None });
+            let holder = driftless_model::NameHolder { id, app: None, project: None };
+            stage.world.observed.claims.hold_name(name, holder);
         }
         ["enter", name, ref command @ ..] => {
             let id = stage.named(name).id.clone();
@@ -523,7 +524,8 @@ fn by_hand(stage: &mut Stage, words: &[&str]) -> bool {
         }
         ["foreign-name", name] => {
             let id = ContainerId("f".repeat(64));
-            stage.world.observed.claims.hold_name(name, driftless_model::NameHolder { id, app: None });
+            let holder = driftless_model::NameHolder { id, app: None, project: None };
+            stage.world.observed.claims.hold_name(name, holder);
         }
         ["foreign-port", port, who] => {
             let (ip, port) = port.rsplit_once(':').map_or((None, port), |(ip, port)| (Some(ip), port));

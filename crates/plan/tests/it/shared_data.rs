@@ -37,7 +37,7 @@ pub(crate) fn of_app(app: &str, stack: Stack) -> Stack {
 }
 
 /// A container of another application that writes to the volume.
-fn writer(app: &str, workload: &str) -> MountingContainer {
+pub(crate) fn writer(app: &str, workload: &str) -> MountingContainer {
     MountingContainer {
         id: ContainerId(format!("{app}-{workload}")),
         name: format!("{app}-{workload}-1"),
@@ -70,16 +70,16 @@ impl Stage {
         managed.names.insert(app.into());
     }
 
-    fn set_writers(&mut self, writers: &[MountingContainer]) {
+    pub(crate) fn set_writers(&mut self, writers: &[MountingContainer]) {
         self.world.observed.claims.mounting = Arc::new(writers.to_vec());
     }
 
-    fn running(&self) -> usize {
+    pub(crate) fn running(&self) -> usize {
         self.world.observed.instances.values().filter(|instance| instance.is_running()).count()
     }
 }
 
-fn sentences(plan: &Plan) -> Vec<String> {
+pub(crate) fn sentences(plan: &Plan) -> Vec<String> {
     plan.waits.iter().map(ToString::to_string).collect()
 }
 
@@ -89,7 +89,7 @@ fn removed_volumes(plans: &[Plan]) -> usize {
 }
 
 /// Some rounds. Returns the last plan.
-fn rounds(stage: &mut Stage) -> Plan {
+pub(crate) fn rounds(stage: &mut Stage) -> Plan {
     for _ in 0..5 {
         stage.round();
         stage.tick(Duration::from_secs(5));
@@ -388,7 +388,7 @@ fn wait_for_a_folder_names_its_cause() {
     stage.set_unread("old");
     waits(&mut stage, "(`driftless status old` shows the error)");
     stage.set_managed(&[], &[&git]);
-    let holder = NameHolder { id: ContainerId("left".to_owned()), app: Some("old".into()) };
+    let holder = NameHolder { id: ContainerId("left".to_owned()), app: Some("old".into()), project: None };
     stage.world.observed.claims.hold_name("old-db-1", holder);
     waits(
         &mut stage,
@@ -416,7 +416,7 @@ fn volume_of_a_living_application_is_not_mounted() {
     known.set_managed(&["shop"], &[&store]);
     foreign.set_managed(&[], &[&store]);
     left.set_managed(&[], &[&store]);
-    let holder = NameHolder { id: ContainerId("left".to_owned()), app: Some("shop".into()) };
+    let holder = NameHolder { id: ContainerId("left".to_owned()), app: Some("shop".into()), project: None };
     left.world.observed.claims.hold_name("shop-db-1", holder);
     unread.world.observed.claims.applications = Some(Arc::new(ManagedApplications::default()));
     for mut stage in [known, foreign, left, unread] {
@@ -482,7 +482,7 @@ fn external_volume_of_another_application_needs_the_policy() {
 const MEDIA: &str = "/srv/media";
 
 /// One that writes to a folder of the host for films.
-fn with_media(image: &str) -> Workload {
+pub(crate) fn with_media(image: &str) -> Workload {
     let mut writing = workload(image, 1);
     let source =
         MountSource::Bind { path: MEDIA.to_owned(), create: false, propagation: None, selinux: None };
@@ -491,7 +491,7 @@ fn with_media(image: &str) -> Workload {
 }
 
 /// A container of another application that writes to that folder.
-fn media_writer(app: &str, workload: &str) -> MountingContainer {
+pub(crate) fn media_writer(app: &str, workload: &str) -> MountingContainer {
     let mounts = vec![HostMount { source: HostSource::Path(MEDIA.to_owned()), read_only: false }];
     MountingContainer { mounts, ..writer(app, workload) }
 }
@@ -667,7 +667,7 @@ const VOLUME_AND_FOLDER: [Data; 2] = [(writing, writer), (with_media, media_writ
 
 impl Stage {
     /// Whether a workload runs after some rounds, and waits for data otherwise.
-    fn has_started(&mut self, name: &str) -> bool {
+    pub(crate) fn has_started(&mut self, name: &str) -> bool {
         let plan = rounds(self);
         let mut instances = self.world.observed.instances.values();
         let runs =
@@ -849,7 +849,7 @@ fn port_that_another_application_gives_up_is_awaited() {
     };
     let mut stage = Stage::new(stack([("web", publishing(8080))]));
     let by = "edge-proxy-1".to_owned();
-    let holder = NameHolder { id: ContainerId("e".repeat(64)), app: Some("edge".into()) };
+    let holder = NameHolder { id: ContainerId("e".repeat(64)), app: Some("edge".into()), project: None };
     stage.world.observed.claims.hold_name(&by, holder);
     let held = HeldPort { port: 8080, protocol: Protocol::Tcp, ip: None, by };
     stage.world.observed.claims.ports.insert(held);

@@ -416,7 +416,7 @@ fn an_unhealthy_instance_and_a_blocked_name_degrade() {
     assert_eq!(case.health(), is(HealthStatus::Degraded, "Unhealthy"));
     let mut case = Case::new(1);
     let object = WaitObject::Container { name: "shop-web-1".to_owned(), workload: Some("web".into()) };
-    case.plan.waits.push(Wait::blocked(object, "host port 80/tcp", "nginx", None));
+    case.plan.waits.push(Wait::blocked(object, "host port 80/tcp", "nginx", None, None));
     assert_eq!(case.health(), is(HealthStatus::Degraded, "Blocked"));
     assert_eq!(case.condition("ReplicaFailure"), Some((ConditionStatus::True, "FailedCreate".into())));
     assert_eq!(

@@ -1,0 +1,127 @@
+//! Services that Docker Compose runs under another project than that of the application in Git.
+
+use driftless_model::{
+    Format, HostMount, HostSource, Mount, MountSource, MountingContainer, NameHolder, Stack, Workload,
+};
+
+use crate::{
+    prune::settle,
+    shared_data::{media_writer, of_app, rounds, sentences, with_media},
+    stage::{Stage, stack, workload},
+};
+
+/// A container of the Compose project `docker` that writes to the folder.
+fn of_compose(service: &str) -> MountingContainer {
+    MountingContainer { app: None, agent: None, ..media_writer("docker", service) }
+}
+
+/// The application, while these containers of a Compose project run.
+fn during(project: &str, stack: Stack, containers: &[MountingContainer]) -> Stage {
+    let mut stage = Stage::new(stack);
+    let git = stage.stack.clone();
+    stage.set_managed(&[], &[&git]);
+    stage.set_writers(containers);
+    for container in containers {
+        let (id, project) = (container.id.clone(), Some(project.to_owned()));
+        let holder = NameHolder { id, app: container.app.clone(), project };
+        stage.world.observed.claims.hold_name(&container.name, holder);
+    }
+    stage
+}
+
+fn bind(path: &str) -> Mount {
+    let source = MountSource::Bind { path: path.to_owned(), create: false, propagation: None, selinux: None };
+    Mount { target: path.to_owned(), source, read_only: false }
+}
+
+fn with_folder(path: &str) -> Workload {
+    let mut writing = with_media("db:1");
+    writing.container.mounts.push(bind(path));
+    writing
+}
+
+fn with_mount(path: &str) -> MountingContainer {
+    let mut container = of_compose("db");
+    container.mounts.push(HostMount { source: HostSource::Path(path.to_owned()), read_only: false });
+    container
+}
+
+#[test]
+fn service_of_another_compose_project_keeps_its_data() {
+    for (format, advice) in [
+        (Format::Compose, "write `name: docker` in the Compose file to adopt that project; otherwise "),
+        (Format::Kubernetes, ""),
+    ] {
+        let git = Stack { format, ..stack([("db", with_media("db:1")), ("web", workload("web:1", 1))]) };
+        let mut stage = during("docker", git, &[of_compose("db")]);
+        let plan = rounds(&mut stage);
+        assert_eq!(stage.running(), 1, "web has nothing to do with it: {plan}");
+        let expected = format!(
+            "db needs `/srv/media` of the host, and docker-db-1, its container of the Compose project `docker`, writes to it: {advice}it starts when docker-db-1 has ended (`docker stop docker-db-1`, then `docker rm docker-db-1`: one that is only stopped may come back with the engine), or under another name if both are to share it"
+        );
+        assert!(sentences(&plan).contains(&expected), "{plan}");
+        assert!(plan.look_again.is_some(), "its end wakes nobody here");
+        stage.set_writers(&[MountingContainer { is_up: false, ..of_compose("db") }]);
+        settle(&mut stage);
+        assert_eq!(stage.running(), 2);
+    }
+}
+
+#[test]
+fn folder_shared_with_another_compose_project_keeps_nobody() {
+    let mut reader = of_compose("db");
+    reader.mounts[0].read_only = true;
+    let foreign = MountingContainer { agent: Some("theirs".into()), ..of_compose("db") };
+    let db = || stack([("db", with_media("db:1"))]);
+    let cases = [
+        ("another service", db(), of_compose("indexer")),
+        ("a reader", db(), reader),
+        ("of another agent", db(), foreign),
+        ("another service of this name", stack([("db", with_folder("/srv/one"))]), with_mount("/srv/two")),
+    ];
+    for (case, git, container) in cases {
+        let mut stage = during("docker", git, &[container]);
+        settle(&mut stage);
+        assert_eq!(stage.running(), 1, "{case}");
+    }
+    // As `docker compose run` makes it.
+    let mut stage = Stage::new(db());
+    stage.set_writers(&[of_compose("db")]);
+    settle(&mut stage);
+    assert_eq!(stage.running(), 1);
+    // Git gives the folder to the application of that project as well.
+    let mut stage = during("docker", db(), &[of_compose("db")]);
+    let git = stage.stack.clone();
+    stage.set_managed(&[], &[&git, &of_app("docker", db())]);
+    settle(&mut stage);
+    assert_eq!(stage.running(), 1);
+}
+
+#[test]
+fn folder_more_on_either_side_is_the_same_service() {
+    let cases = [
+        (with_folder("/srv/one"), of_compose("db")),
+        (with_media("db:1"), with_mount("/srv/one")),
+        (with_folder("/srv/one"), with_mount("/srv/one")),
+    ];
+    for (db, container) in cases {
+        let mut stage = during("docker", stack([("db", db)]), &[container]);
+        assert!(!stage.has_started("db"));
+    }
+}
+
+#[test]
+fn running_service_stays_with_a_copy_in_another_project() {
+    let mut stage = Stage::new(stack([("db", with_media("db:1"))]));
+    settle(&mut stage);
+    let mut later = during("docker", stack([("db", with_media("db:2"))]), &[of_compose("db")]);
+    stage.world.observed.claims = later.world.observed.claims.clone();
+    stage.stack = later.stack.clone();
+    settle(&mut stage);
+    assert_eq!(stage.running(), 1);
+    assert!(!later.has_started("db"), "it would be new there");
+    // The record alone knows that it was there.
+    stage.world.observed.instances.clear();
+    settle(&mut stage);
+    assert_eq!(stage.running(), 1);
+}

@@ -58,6 +58,7 @@ pub(crate) fn revive(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Ins
         State::Paused => {
             let difference = not_running(instance, name, "paused");
             if let Some(cause) = draft.heal(difference) {
+                let after = [after, draft.copies_removed(instance)].concat();
                 draft.push(Action::UnpauseInstance { container }, cause, after);
             }
         }

@@ -174,9 +174,17 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// The steps of this round that remove the copies of an instance: they have its labels and its data, and must not run together with it.
+    pub(crate) fn copies_removed(&self, instance: &Instance) -> Vec<usize> {
+        let copies = self.facts.instances.impostors.iter();
+        let copies = copies.filter(|(copy, _)| copy.instance == instance.instance && copy.id != instance.id);
+        copies.filter_map(|(copy, _)| self.removed.get(&copy.id).copied()).collect()
+    }
+
     /// Starts an instance that exists. Returns the step.
     pub(crate) fn start(&mut self, instance: &Instance, cause: Cause, mut after: Vec<usize>) -> usize {
         let container = ContainerRef::from(instance);
+        after.extend(self.copies_removed(instance));
         let definition = self.facts.target.definition(instance).filter(|it| it.spec() == instance.spec);
         if let Some(workload) = definition {
             let (id, files) = (&instance.instance, self.files_at_start(workload, instance));

@@ -1,6 +1,6 @@
 //! Golden plans: what would be done, round by round, if all went well.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_model::{
     AgentId, Build, Completion, ContainerId, Endpoint, HealthStatus, Mask, Mount, MountSource, NetworkMode,
@@ -44,6 +44,28 @@ fn live_differences(stage: &Stage, stack: &Stack) -> Vec<String> {
         object.fields.into_iter().map(move |it| format!("{name} {} {} -> {}", it.field, it.found, it.want))
     });
     lines.collect()
+}
+
+/// As a tool leaves it that recreates containers: it stops the old one, and starts a copy with a change.
+#[test]
+fn stopped_container_starts_after_its_copy_is_removed() {
+    let exited = State::Exited { code: 0, finished: NOON, out_of_memory: false, error: String::new() };
+    let is_start =
+        |action: &Action| matches!(action, Action::StartInstance { .. } | Action::UnpauseInstance { .. });
+    for state in [exited, State::Paused] {
+        let mut stage = reached(stack([("db", workload("db:1", 1))]));
+        let now = stage.now;
+        let old = stage.named("shop-db-1");
+        let mut copy = old.clone();
+        (old.state, old.touched_by_hand) = (state, Some(now));
+        (copy.id, copy.name) = (ContainerId("f".repeat(64)), "copy".to_owned());
+        Arc::make_mut(&mut copy.config).env.insert("TZ".into(), Some("UTC".into()));
+        stage.world.observed.instances.insert(copy.id.clone(), copy);
+        let plan = stage.round();
+        let removal = plan.steps.iter().position(|step| matches!(step.action, Action::RemoveInstance { .. }));
+        let start = plan.steps.iter().find(|step| is_start(&step.action)).unwrap();
+        assert!(start.after.contains(&removal.unwrap()), "{plan}");
+    }
 }
 
 /// Neither the version before nor the one that is held back asks for an instance of the older one.

@@ -80,6 +80,7 @@ pub(crate) fn lower(
     let networks = std::mem::take(&mut lowering.networks);
     let volumes = lowering.volumes(&workloads);
     let secret_values = std::mem::take(&mut lowering.secret_values);
+    lowering.findings.extend(lowering.files_to_mount.overwritten_files());
     let MountedFiles { contents, app_files, warnings, .. } = lowering.files_to_mount;
     lowering.findings.extend(warnings);
     let mut stack = Stack {

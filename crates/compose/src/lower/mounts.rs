@@ -68,14 +68,14 @@ struct RelativePath<'a> {
     path: &'a str,
     /// Nothing need be there.
     create: bool,
-    mount: &'a VolumeMount,
+    mount: &'a Placed<VolumeMount>,
     service: &'a ServiceMounts,
 }
 
 impl RelativePath<'_> {
     /// Whether the service has another mount where this one would have a path below its own.
     fn is_covered(&self, resolved: &str, below: &str) -> bool {
-        let own = paths::clean(&self.mount.target);
+        let own = paths::clean(&self.mount.value.target);
         let rest = below.strip_prefix(resolved).unwrap_or(below).trim_start_matches('/');
         let place = format!("{own}/{rest}");
         let is_between = |target: &String| {
@@ -114,6 +114,8 @@ pub(crate) struct MountedFiles<'a> {
     astray: Vec<AstrayLink>,
     /// The folders that were read, until it is warned about files in them that Git ignores.
     folders_read: Vec<String>,
+    /// The tracked files that services mount read-write, by path in the repository, each at its first mount.
+    overwritten: Vec<Placed<String>>,
     bytes: Budget,
     /// Warnings about mounts that may not be intended.
     pub(crate) warnings: Vec<Finding>,
@@ -134,6 +136,7 @@ impl<'a> MountedFiles<'a> {
             met_encrypted: false,
             astray: Vec::new(),
             folders_read: Vec::new(),
+            overwritten: Vec::new(),
             bytes: Budget::new(LARGEST_SUM),
             warnings: Vec::new(),
         }
@@ -183,7 +186,7 @@ impl<'a> MountedFiles<'a> {
                     let message = format!("{WITHOUT_EFFECT} `propagation` and `recursive`");
                     self.warnings.push(mount.warning(message).help("write an absolute path of the host"));
                 }
-                let found = RelativePath { path, create: *create, mount: &mount.value, service };
+                let found = RelativePath { path, create: *create, mount, service };
                 let source = self.relative(&found, &mut warnings).map_err(|message| mount.error(message))?;
                 warnings.extend(self.links_left_out());
                 self.warnings.extend(warnings.into_iter().map(|it| mount.warning(it)));
@@ -302,7 +305,8 @@ impl<'a> MountedFiles<'a> {
         found: &RelativePath<'_>,
         warnings: &mut Vec<String>,
     ) -> Result<MountSource, String> {
-        let RelativePath { path, create, mount, service } = found;
+        let RelativePath { path, create, mount: placed, service } = found;
+        let mount = &placed.value;
         let resolved = self.resolve(path)?;
         let inside = paths::inside(&self.spec.path, &resolved);
         let entry = self.files.entry(&resolved).map_err(|error| error.to_string())?;
@@ -328,6 +332,9 @@ impl<'a> MountedFiles<'a> {
             // A folder may be tracked for its place alone, by a `.gitkeep`. A file is mounted for its content.
             warnings
                 .extend(writer.filter(|_| is_file).map(|writer| changes_no_container(&resolved, &writer)));
+            if is_file && !mount.read_only && !self.overwritten.iter().any(|it| it.value == resolved) {
+                self.overwritten.push(placed.with(resolved.clone()));
+            }
         }
         if !is_tracked && !create {
             return Err(format!("`{resolved}` does not exist in the repository"));
@@ -346,7 +353,7 @@ impl<'a> MountedFiles<'a> {
     /// The service that writes to a path that is mounted read-only, to something in it or to a folder that it is in. If there are
     /// several, one whose mount is in the same folder of the application.
     fn writer(&self, found: &RelativePath<'_>, resolved: &str, inside: &str) -> Option<Writer> {
-        if !found.mount.read_only {
+        if !found.mount.value.read_only {
             return None;
         }
         let writers = self.written.iter().filter_map(|(written, service)| {
@@ -496,6 +503,21 @@ impl<'a> MountedFiles<'a> {
         }
         self.astray.extend(links.into_iter().map(|(name, target)| AstrayLink { path: whole(name), target }));
         Ok(())
+    }
+
+    /// The warning about tracked files that services mount read-write, if there are some. One for all: many Compose files leave out `:ro`.
+    pub(crate) fn overwritten_files(&self) -> Option<Finding> {
+        let first = self.overwritten.first()?;
+        let (path, others) = (&first.value, others(self.overwritten.len() - 1));
+        let message = format!(
+            "the file `{path}` is mounted read-write{others}: a commit that changes such a file restarts no container, which may go on \
+             with what it has read"
+        );
+        Some(
+            first
+                .warning(message)
+                .help("add `:ro` to each one that no container writes to: its change is an update then"),
+        )
     }
 
     /// The warning about the symbolic links that were met since the last one.

@@ -192,6 +192,20 @@ fn file_of_a_shared_folder_is_warned_about() {
 }
 
 #[test]
+fn files_that_are_mounted_read_write_are_warned_about_once() {
+    let (found, warnings) = sources(
+        "app: ['./data/conf/app.conf:/app.conf', './data:/data'], \
+         web: ['./data/conf/app.conf:/a.conf', './src/index.php:/index.php']",
+    );
+    assert_eq!(found["app"][0], MountSource::AppFolder("data/conf/app.conf".to_owned()));
+    let expected = "the file `sites/shop/data/conf/app.conf` is mounted read-write, and so is another one: a commit that changes \
+                    such a file restarts no container";
+    assert!(warnings.len() == 1 && warnings[0].contains(expected), "{warnings:?}");
+    let (_, warnings) = sources("app: ['./data/conf/app.conf:/app.conf:ro', './data/.gitkeep:/k:ro']");
+    assert_eq!(warnings, [""; 0]);
+}
+
+#[test]
 fn on_change_of_a_service_keeps_files_of_git() {
     let source = |mount: &str, change: &str| {
         let text = format!(

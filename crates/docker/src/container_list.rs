@@ -345,6 +345,16 @@ mod tests {
     }
 
     #[test]
+    fn holder_of_a_name_has_its_compose_project() {
+        let labels =
+            serde_json::json!({ (label::compose::PROJECT): "docker", (label::compose::SERVICE): "db" });
+        let row = serde_json::json!({ "Id": "c1", "Names": ["/docker-db-1"], "Labels": labels });
+        let Row(id, listed) = serde_json::from_value(row).unwrap();
+        let list = ContainerList::new([(id, Arc::new(listed))].into());
+        assert_eq!(list.names["docker-db-1"].project.as_deref(), Some("docker"));
+    }
+
+    #[test]
     fn labels_are_read_under_the_names_they_are_written() {
         let labels: Labels = serde_json::from_value(serde_json::json!({
             (label::APPLICATION): "shop", (label::AGENT): "a1", (label::UPDATE): "new", "other": "x",

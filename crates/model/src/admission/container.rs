@@ -89,6 +89,12 @@ impl Check<'_> {
                     &["security_opt", "seccompProfile", "appArmorProfile", "procMount", "seLinuxOptions"];
                 self.report("unconfined", keys, Some(option), message);
             }
+            for name in container.host.annotations.keys().filter(|name| orders_runtime(name)) {
+                let message = format!(
+                    "has the annotation `{name}`, which gives orders to the runtime of containers and which the policy does not allow"
+                );
+                self.report("unconfined", &["annotations"], Some(name), message);
+            }
         }
         let Some(allowed) = self.policy.list(self.policy.capabilities.as_ref()) else { return };
         for capability in &container.cap_add {
@@ -230,6 +236,44 @@ impl Check<'_> {
             self.report("images", keys, Some(image), message);
         }
     }
+}
+
+/// The beginnings of the annotations that runtimes and the programs that start them read as settings. runc and crun pass properties
+/// to systemd on the host, which starts and stops any unit for them, and crun takes a filter of seccomp from an annotation.
+const RUNTIME_ANNOTATIONS: [&str; 16] = [
+    "com.github.containers.",
+    "dev.gvisor.",
+    "io.containerd.",
+    "io.containers.",
+    "io.crun.",
+    "io.katacontainers.",
+    "io.kubernetes.",
+    "io.microsoft.",
+    "io.nestybox.",
+    "io.podman.",
+    "krun.",
+    "module.wasm.",
+    "org.criu.",
+    "org.opencontainers.",
+    "org.systemd.",
+    "run.oci.",
+];
+
+/// Domains before the slash of annotations that add devices and mounts to a container.
+const DEVICE_ANNOTATIONS: [&str; 2] = ["cdi.k8s.io", "nri.io"];
+
+/// Annotations of this kind only describe an image, although they have the name of the specification of runtimes.
+const DESCRIPTIONS: &str = "org.opencontainers.image.";
+
+/// Whether an annotation may be an order to a runtime, and not only a description. All names of a project that makes runtimes
+/// count, since a later version may read more of them.
+fn orders_runtime(annotation: &str) -> bool {
+    let name = annotation.trim().to_ascii_lowercase();
+    let domain = name.split('/').next().unwrap_or_default();
+    let is_of =
+        |known: &&str| domain.strip_suffix(*known).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    let has_beginning = RUNTIME_ANNOTATIONS.iter().any(|beginning| name.starts_with(beginning));
+    (has_beginning && !name.starts_with(DESCRIPTIONS)) || DEVICE_ANNOTATIONS.iter().any(is_of)
 }
 
 /// Options that switch off what protects the host from a container, or that put something of the manifest in its place: a profile

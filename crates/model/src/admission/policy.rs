@@ -12,7 +12,7 @@ pub struct AdmissionPolicy {
     pub trust: Trust,
     /// Privileged containers and privileged hooks.
     pub privileged: Option<bool>,
-    /// Containers without seccomp, `AppArmor`, `SELinux` or the masks of `/proc`.
+    /// Containers without seccomp, `AppArmor`, `SELinux` or the masks of `/proc`, and annotations for runtimes.
     pub unconfined: Option<bool>,
     /// Namespaces of the host that containers may share: `network`, `pid`, `ipc`, `user`, `uts`, `cgroup`.
     pub host_namespaces: Option<BTreeSet<String>>,

@@ -115,6 +115,35 @@ fn every_way_to_the_host_is_closed_with_limited_trust() {
 }
 
 #[test]
+fn annotations_for_a_runtime_need_an_unconfined_container() {
+    let with = |name: &str| {
+        let annotations = [(name.to_owned(), "1".to_owned())].into();
+        host(HostSettings { annotations, ..HostSettings::default() })
+    };
+    let unconfined = AdmissionPolicy { unconfined: Some(true), ..limited() };
+    for name in [
+        "org.systemd.property.Conflicts",
+        "run.oci.seccomp_bpf_data",
+        "io.podman.annotations.seccomp",
+        "io.katacontainers.config.hypervisor.path",
+        "module.wasm.image/variant",
+        "org.criu.config",
+        "krun.ram_mib",
+        "nvidia.cdi.k8s.io/gpu",
+        "devices.nri.io/container.web",
+    ] {
+        assert_eq!(rules(&limited(), with(name)), ["unconfined"], "{name}");
+        for policy in [AdmissionPolicy::default(), unconfined.clone()] {
+            assert_eq!(rules(&policy, with(name)), [] as [&str; 0], "{name}");
+        }
+    }
+    for name in ["com.example.team", "team", "org.opencontainers.image.source", "run.example.com", "a/nri.io"]
+    {
+        assert_eq!(rules(&limited(), with(name)), [] as [&str; 0], "{name}");
+    }
+}
+
+#[test]
 fn bind_mounts_follow_their_list() {
     let mut policy = limited();
     policy.bind_mounts =

@@ -80,10 +80,22 @@ pub(super) fn of_volume_options(options: &std::collections::BTreeMap<String, Str
     }
     let device = options.get("device").map(|device| (device.clone(), is_bind));
     // `overlay` reads its folders from the options.
-    let folders = flags.iter().filter_map(|flag| {
-        let (name, value) = flag.split_once('=')?;
-        matches!(name, "lowerdir" | "upperdir" | "workdir").then_some(value)
-    });
-    let folders = folders.flat_map(|value| value.split(':')).map(|path| (path.to_owned(), true));
-    device.into_iter().filter(|(path, _)| kind != "overlay" && !path.is_empty()).chain(folders).collect()
+    let is_overlay = kind == "overlay";
+    let folders = flags.iter().flat_map(|flag| folders_of_overlay(flag, is_overlay)).map(|path| (path, true));
+    device.into_iter().filter(|(path, _)| !is_overlay && !path.is_empty()).chain(folders).collect()
+}
+
+/// The folders that one option of an overlay names. Since Linux 6.8 `lowerdir+` and `datadir+` add one more. The root stands for
+/// folders that cannot be told: the kernel removes backslashes from paths, and a later one may read folders from other options.
+fn folders_of_overlay(option: &str, is_overlay: bool) -> Vec<String> {
+    let Some((name, value)) = option.split_once('=') else { return Vec::new() };
+    let is_folder = matches!(name.trim_end_matches('+'), "lowerdir" | "upperdir" | "workdir" | "datadir");
+    let is_unknown = if is_folder { value.contains('\\') } else { is_overlay && value.contains(['\\', '/']) };
+    if is_unknown {
+        vec!["/".to_owned()]
+    } else if is_folder {
+        value.split(':').map(str::to_owned).collect()
+    } else {
+        Vec::new()
+    }
 }

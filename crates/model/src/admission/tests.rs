@@ -204,6 +204,12 @@ fn volume_that_is_a_folder_of_the_host_is_a_bind_mount() {
     for (options, rule) in [
         (vec![("type", "none"), ("o", "rw,bind"), ("device", "/")], Some("bindMounts")),
         (vec![("type", "overlay"), ("o", "lowerdir=/etc:/srv")], Some("bindMounts")),
+        (
+            vec![("type", "overlay"), ("device", "overlay"), ("o", "lowerdir+=/etc,lowerdir+=/root")],
+            Some("bindMounts"),
+        ),
+        (vec![("type", "overlay"), ("device", "overlay"), ("o", "datadir+=/etc")], Some("bindMounts")),
+        (vec![("type", "overlay"), ("device", "overlay"), ("o", "later=/etc")], Some("bindMounts")),
         (vec![("type", "ext4"), ("device", "/dev/sda1")], Some("devices")),
         (vec![("type", "nfs"), ("o", "addr=10.0.0.1"), ("device", ":/export")], None),
         (vec![("type", "nfs"), ("o", "addr=10.0.0.1,bind"), ("device", "/etc")], Some("bindMounts")),
@@ -214,6 +220,27 @@ fn volume_that_is_a_folder_of_the_host_is_a_bind_mount() {
         stack.volumes.insert("shop_data".to_owned(), volume);
         let found = limited().violations(&stack);
         assert_eq!(found.first().map(|it| it.rule), rule, "{found:?}");
+    }
+}
+
+#[test]
+fn overlay_is_read_as_the_kernel_reads_it() {
+    let policy = AdmissionPolicy { bind_mounts: Some(texts(&["/srv/media/**"])), ..limited() };
+    for (options, is_allowed) in [
+        ("lowerdir=/srv/media/a:/srv/media/b,redirect_dir=on", true),
+        ("lowerdir+=/srv/media/a,lowerdir+=/srv/media/b", true),
+        ("lowerdir=/srv/media/a,upperdir=/srv/media/b,workdir=/srv/media/c", true),
+        // The kernel takes the backslash out of the path, and then goes up.
+        (r"lowerdir=/srv/media/\../../etc:/srv/media/x", false),
+        (r"lowerdir=/srv/media/a,upperdir=/srv/media/\../\../etc", false),
+        ("lowerdir=/srv/media/a,upperdir+=/etc", false),
+    ] {
+        let mut stack = stack_of("shop", plain(), None);
+        let options = [("type", "overlay"), ("device", "overlay"), ("o", options)]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let volume = Volume { key: "data".to_owned(), options: options.into(), ..Volume::default() };
+        stack.volumes.insert("shop_data".to_owned(), volume);
+        assert_eq!(policy.violations(&stack).is_empty(), is_allowed, "{stack:?}");
     }
 }
 

@@ -38,6 +38,7 @@ pub(crate) fn network(entry: &Entry, value: &Value<'_>) -> Named<Network> {
             _ => value.refuse("is not supported yet"),
         }
     }
+    check_network_name(entry, value, network.name.as_deref());
     if network.spec.external {
         // The network is found by its name alone, so nothing else of it may have an effect later.
         network.spec = Network { key: entry.key.clone(), external: true, ..Network::default() };
@@ -48,6 +49,16 @@ pub(crate) fn network(entry: &Entry, value: &Value<'_>) -> Named<Network> {
         }
     }
     network
+}
+
+/// The engine has the networks of a container and its network mode in one field: with a network named `container:db` a container
+/// would join the network of the container `db`.
+fn check_network_name(entry: &Entry, value: &Value<'_>, name: Option<&str>) {
+    if let Some(name) = name.filter(|name| name.contains(':')) {
+        let place = Placed { value: (), place: entry.key_place.clone(), path: value.path.clone() };
+        let finding = place.error(format!("the engine takes the name `{name}` for a network mode"));
+        value.report().say(finding.help("give the network a name without `:`"));
+    }
 }
 
 fn ipam(network: &mut Network, value: &Value<'_>) {

@@ -62,6 +62,23 @@ fn every_fixture_renders_to_its_snapshot() {
 }
 
 #[test]
+fn network_with_the_name_of_a_network_mode_is_refused() {
+    for network in [
+        "{name: 'container:agent'}",
+        "{name: 'ns:/proc/1/ns/net'}",
+        "{external: true, name: 'container:agent'}",
+    ] {
+        let text = format!("services: {{web: {{image: app, networks: [n]}}}}\nnetworks: {{n: {network}}}\n");
+        let rendered = render_text(&text);
+        let findings: Vec<_> = rendered.findings.iter().map(ToString::to_string).collect();
+        assert!(findings.len() == 1 && findings[0].contains("for a network mode"), "{findings:?}");
+        assert!(rendered.stack.is_none(), "{network}");
+    }
+    let allowed = "services: {web: {image: app, networks: [n]}}\nnetworks: {n: {name: My Net-1.x}}\n";
+    assert_eq!(render_text(allowed).findings, []);
+}
+
+#[test]
 fn labels_for_selinux_with_options_that_lose_them_are_refused() {
     let findings = |bind: &str| -> Vec<String> {
         let mount = format!("{{type: bind, source: /srv/x, target: /x, bind: {{{bind}}}}}");

@@ -30,11 +30,19 @@ const GATEWAY_PRIORITY: ApiVersion = ApiVersion::new(1, 48);
 /// From this version on each endpoint can have its own MAC address; before, only the container as a whole.
 const MAC_OF_ENDPOINT: ApiVersion = ApiVersion::new(1, 44);
 
-/// A container shares with an instance of a workload, and the plan does not say which one. Its name alone could be that of a
-/// container of somebody else.
+/// Why a container cannot be created as it is specified.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no container of {0} was chosen to share with")]
-pub(crate) struct UnknownPeer(WorkloadName);
+pub(crate) enum InvalidCreation {
+    /// A container shares with an instance of a workload, and the plan does not say which one. Its name alone could be that of a
+    /// container of somebody else.
+    #[error("no container of {0} was chosen to share with")]
+    UnknownPeer(WorkloadName),
+    /// The engine has networks and modes in one field, so `container:db` would be the network of another container.
+    #[error(
+        "the engine takes the name `{0}` of a network for a network mode; give the network a name without `:`"
+    )]
+    NamedLikeMode(String),
+}
 
 /// A create call.
 #[derive(Debug)]
@@ -52,7 +60,7 @@ pub(crate) fn create_call(
     values: DownwardValues,
     paths: &MountPaths,
     version: ApiVersion,
-) -> Result<CreateCall, UnknownPeer> {
+) -> Result<CreateCall, InvalidCreation> {
     if values.is_empty() {
         return plain_create_call(creation, paths, version);
     }
@@ -70,7 +78,7 @@ fn plain_create_call(
     creation: &Creation,
     paths: &MountPaths,
     version: ApiVersion,
-) -> Result<CreateCall, UnknownPeer> {
+) -> Result<CreateCall, InvalidCreation> {
     let Container {
         image,
         entrypoint,
@@ -237,7 +245,7 @@ fn networking(
     mode: &NetworkMode,
     creation: &Creation,
     version: ApiVersion,
-) -> Result<NetworkFields, UnknownPeer> {
+) -> Result<NetworkFields, InvalidCreation> {
     let plain =
         |mode: &str| Ok(NetworkFields { mode: mode.to_owned(), config: None, connect_after: Vec::new() });
     let networks = match mode {
@@ -247,6 +255,9 @@ fn networking(
         NetworkMode::Of(peer) => return plain(&shared_with(peer, creation)?),
         NetworkMode::Networks(networks) => by_priority(networks),
     };
+    if let Some((name, _)) = networks.iter().find(|(name, _)| name.contains(':')) {
+        return Err(InvalidCreation::NamedLikeMode((*name).clone()));
+    }
     let Some((first, _)) = networks.first() else { return plain("none") };
     let mode = (*first).clone();
     let mut endpoints: Vec<(String, api::EndpointSettings)> =
@@ -256,29 +267,29 @@ fn networking(
     Ok(NetworkFields { mode, config: Some(config), connect_after })
 }
 
-fn namespace(namespace: &Namespace, creation: &Creation) -> Result<String, UnknownPeer> {
+fn namespace(namespace: &Namespace, creation: &Creation) -> Result<String, InvalidCreation> {
     match namespace {
         Namespace::Of(peer) => shared_with(peer, creation),
         Namespace::Mode(mode) => Ok(mode.clone()),
     }
 }
 
-fn shared_with(peer: &Peer, creation: &Creation) -> Result<String, UnknownPeer> {
+fn shared_with(peer: &Peer, creation: &Creation) -> Result<String, InvalidCreation> {
     container_of(peer, creation).map(|container| format!("container:{container}"))
 }
 
-fn source_of_volumes(source: &VolumesFrom, creation: &Creation) -> Result<String, UnknownPeer> {
+fn source_of_volumes(source: &VolumesFrom, creation: &Creation) -> Result<String, InvalidCreation> {
     let VolumesFrom { peer, read_only } = source;
     let mode = if *read_only { "ro" } else { "rw" };
     container_of(peer, creation).map(|container| format!("{container}:{mode}"))
 }
 
 /// The id of the container that the planner chose: a name may belong to another container later.
-fn container_of(peer: &Peer, creation: &Creation) -> Result<String, UnknownPeer> {
+fn container_of(peer: &Peer, creation: &Creation) -> Result<String, InvalidCreation> {
     match (creation.peers.get(peer), peer) {
         (Some(id), _) => Ok(id.to_string()),
         (None, Peer::Container(name)) => Ok(name.clone()),
-        (None, Peer::Workload(name)) => Err(UnknownPeer(name.clone())),
+        (None, Peer::Workload(name)) => Err(InvalidCreation::UnknownPeer(name.clone())),
     }
 }
 
@@ -439,6 +450,22 @@ mod tests {
         };
         assert_eq!(mounted(Some(part)), [(Some("ab12".to_owned()), false)]);
         assert_eq!(mounted(None), [(Some("ab12".to_owned()), true)]);
+    }
+
+    #[test]
+    fn network_with_the_name_of_a_mode_is_refused() {
+        let call = |names: &[&str]| {
+            let networks = names.iter().map(|name| ((*name).to_owned(), Box::default())).collect();
+            let container =
+                Container { network_mode: NetworkMode::Networks(networks), ..Container::default() };
+            let creation = creation(container, BTreeMap::new());
+            create_call(&creation, DownwardValues::new(), &MountPaths::default(), MANY_NETWORKS)
+        };
+        for names in [&["container:agent"][..], &["shop_default", "ns:x"]] {
+            assert!(matches!(call(names), Err(InvalidCreation::NamedLikeMode(_))), "{names:?}");
+        }
+        let host = call(&["shop_default"]).unwrap().body.host_config.unwrap();
+        assert_eq!(host.network_mode.as_deref(), Some("shop_default"));
     }
 
     #[test]

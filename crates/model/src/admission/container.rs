@@ -222,6 +222,13 @@ impl Check<'_> {
             let keys = &["network_mode", "pid", "ipc", "volumes_from"];
             self.report("otherApplications", keys, Some(name), message);
         }
+        // The engine has networks and modes in one field.
+        for name in container.networks().keys().filter(|name| name.contains(':')) {
+            let message = format!(
+                "joins `{name}`, which the engine takes for the network of a container of somebody else, and which the policy does not allow"
+            );
+            self.report("otherApplications", &["networks", "name"], Some(name), message);
+        }
     }
 
     fn image(&mut self, image: &str, keys: &'static [&'static str]) {

@@ -106,6 +106,13 @@ fn every_way_to_the_host_is_closed_with_limited_trust() {
             }),
         ),
         ("otherApplications", Container { pid_mode: Some("container:db".into()), ..plain() }),
+        (
+            "otherApplications",
+            Container {
+                network_mode: NetworkMode::Networks([("container:db".to_owned(), Box::default())].into()),
+                ..plain()
+            },
+        ),
     ];
     for (rule, container) in cases {
         assert_eq!(rules(&AdmissionPolicy::default(), container.clone()), [] as [&str; 0], "{rule}");

@@ -29,6 +29,12 @@ pub const IGNORE_FILES: &str = "driftless.ignore-files";
 /// annotation of the pod, claim or claim template in Kubernetes.
 pub const PRUNE: &str = "driftless.prune";
 
+/// Whether a label says what an object is to the agent, so that no manifest may give it. With one of them an object could pass for that of
+/// another application.
+pub fn is_reserved(name: &str) -> bool {
+    name.starts_with("driftless.") && !matches!(name, PRUNE | IGNORE_FILES)
+}
+
 /// The beginning of the labels that have the annotations of a pod, so that a changed annotation replaces the instances, as in
 /// Kubernetes.
 pub const ANNOTATION: &str = "annotation.";

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use driftless_model::label;
 use driftless_yaml::Kind;
 
 use crate::{
@@ -19,6 +20,16 @@ use crate::{
 pub(crate) fn labels(value: &Value<'_>) -> BTreeMap<String, String> {
     let pairs = value.assignments().into_iter();
     pairs.map(|pair| (pair.name, pair.value.unwrap_or_default())).collect()
+}
+
+/// Labels of a network, a volume or a built image, by which the agent knows its own objects.
+pub(crate) fn object_labels(value: &Value<'_>) -> BTreeMap<String, String> {
+    let labels = labels(value);
+    for name in labels.keys().filter(|name| label::is_reserved(name)) {
+        let message = format!("only the agent gives the label `{name}`");
+        value.error_help(message, "remove it, or use a name that does not begin with `driftless.`");
+    }
+    labels
 }
 
 /// A map of options for a driver.

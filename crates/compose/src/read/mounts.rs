@@ -5,7 +5,7 @@ use driftless_yaml::Kind;
 
 use crate::{
     read::{
-        common::labels,
+        common::object_labels,
         image_name,
         on_change::on_change,
         types::{Change, VolumeMount, VolumeSource},
@@ -129,7 +129,7 @@ impl LongVolume {
         for (key, value) in value.fields(&MOUNT_VOLUME) {
             match key {
                 "nocopy" => self.no_copy = value.boolean().unwrap_or_default(),
-                "labels" => self.options.labels = labels(&value),
+                "labels" => self.options.labels = object_labels(&value),
                 "subpath" => self.options.subpath = value.filled(),
                 _ => value.refuse("is not supported yet"),
             }

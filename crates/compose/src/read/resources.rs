@@ -7,7 +7,7 @@ use driftless_yaml::{Entry, join};
 
 use crate::{
     read::{
-        common::{labels, options},
+        common::{object_labels, options},
         types::{FileSource, Named, Source},
     },
     spec::{
@@ -34,7 +34,7 @@ pub(crate) fn network(entry: &Entry, value: &Value<'_>) -> Named<Network> {
             "attachable" => spec.attachable = value.boolean().unwrap_or_default(),
             "enable_ipv6" => spec.enable_ipv6 = value.boolean(),
             "enable_ipv4" => spec.disable_ipv4 = value.boolean() == Some(false),
-            "labels" => spec.labels = labels(&value),
+            "labels" => spec.labels = object_labels(&value),
             _ => value.refuse("is not supported yet"),
         }
     }
@@ -109,7 +109,7 @@ pub(crate) fn volume(entry: &Entry, value: &Value<'_>) -> Named<Volume> {
             "external" => spec.external = external(&mut volume.name, &value),
             "driver" => spec.driver = value.filled(),
             "driver_opts" => spec.options = options(&value),
-            "labels" => spec.labels = labels(&value),
+            "labels" => spec.labels = object_labels(&value),
             _ => value.refuse("is not supported yet"),
         }
     }

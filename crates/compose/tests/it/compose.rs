@@ -79,6 +79,26 @@ fn network_with_the_name_of_a_network_mode_is_refused() {
 }
 
 #[test]
+fn labels_of_the_agent_are_refused_on_its_objects() {
+    let render_labels = |label: &str| {
+        let text = format!(
+            "services: {{web: {{image: app, volumes: [v:/v], networks: [n]}}}}\nvolumes: {{v: {{labels: {{{label}}}}}}}\n\
+             networks: {{n: {{labels: {{{label}}}}}}}\n"
+        );
+        render_text(&text)
+    };
+    for name in ["driftless.application", "driftless.agent", "driftless.spec", "driftless.empty"] {
+        let findings: Vec<_> =
+            render_labels(&format!("{name}: shop")).findings.iter().map(ToString::to_string).collect();
+        let expected = format!("only the agent gives the label `{name}`");
+        assert!(findings.len() == 2 && findings.iter().all(|it| it.contains(&expected)), "{findings:?}");
+    }
+    for label in ["driftless.prune: 'false'", "com.example.team: shop"] {
+        assert_eq!(render_labels(label).findings, [], "{label}");
+    }
+}
+
+#[test]
 fn labels_for_selinux_with_options_that_lose_them_are_refused() {
     let findings = |bind: &str| -> Vec<String> {
         let mount = format!("{{type: bind, source: /srv/x, target: /x, bind: {{{bind}}}}}");

@@ -1,7 +1,7 @@
 //! The bodies of create calls for networks and volumes.
 
 use bollard::models as api;
-use driftless_model::{AgentId, AppName, Network, SpecHash, Volume, label};
+use driftless_model::{AgentId, AppName, Network, SWARM_OWNER, SpecHash, Volume, label};
 
 use super::{
     labels::{compose_labels, owner_labels},
@@ -29,9 +29,11 @@ pub(crate) fn network_body(
         aux_addresses,
         labels,
     } = network;
-    let mut all = owner_labels(app, agent, &SpecHash::of(network));
+    // The stack of a Swarm says that its agents are one owner. No other label of a manifest replaces one of the agent.
+    let shared = labels.get(label::AGENT).filter(|owner| *owner == SWARM_OWNER).cloned().map(AgentId);
+    let mut all = hash_map(labels);
     all.extend(compose_labels(project, key, label::compose::NETWORK));
-    all.extend(labels.clone());
+    all.extend(owner_labels(app, shared.as_ref().unwrap_or(agent), &SpecHash::of(network)));
     let reserved =
         |subnet: &Option<String>| subnet.as_ref().and_then(|it| aux_addresses.get(it)).map(hash_map);
     let ranges: Vec<api::IpamConfig> = ipam
@@ -69,9 +71,9 @@ pub(crate) fn volume_body(
     agent: &AgentId,
 ) -> api::VolumeCreateRequest {
     let Volume { key, external: _, driver, options, labels } = volume;
-    let mut all = owner_labels(app, agent, &SpecHash::of(volume));
+    let mut all = hash_map(labels);
     all.extend(compose_labels(project, key, label::compose::VOLUME));
-    all.extend(labels.clone());
+    all.extend(owner_labels(app, agent, &SpecHash::of(volume)));
     api::VolumeCreateRequest {
         name: Some(name.to_owned()),
         driver: Some(driver.clone().unwrap_or_else(|| "local".to_owned())),
@@ -94,6 +96,27 @@ mod tests {
         for decided in [None, Some(false), Some(true)] {
             assert_eq!(sent(decided), decided);
         }
+    }
+
+    #[test]
+    fn labels_of_a_manifest_replace_none_of_the_agent() {
+        let (app, agent) = (AppName::from("spy"), AgentId::from("us"));
+        let names = [label::AGENT, label::APPLICATION, label::SPEC, label::compose::PROJECT, label::PRUNE];
+        let labels: std::collections::BTreeMap<_, _> =
+            names.map(|name| (name.to_owned(), "shop".to_owned())).into();
+        let volume = Volume { labels: labels.clone(), ..Volume::default() };
+        let network = Network { labels, ..Network::default() };
+        let of_volume = volume_body("shop_data", &volume, (&app, "spy"), &agent).labels.unwrap();
+        let of_network = network_body("shop_data", &network, (&app, "spy"), &agent).labels.unwrap();
+        for (labels, spec) in [(of_volume, SpecHash::of(&volume)), (of_network, SpecHash::of(&network))] {
+            let found = names.map(|name| labels[name].as_str());
+            assert_eq!(found, ["us", "spy", spec.0.as_str(), "spy", "shop"]);
+        }
+        let labels = [(label::AGENT.to_owned(), SWARM_OWNER.to_owned())].into();
+        let network = Network { labels, ..Network::default() };
+        let of_swarm = network_body("spy_net", &network, (&app, "spy"), &agent).labels.unwrap();
+        assert_eq!(of_swarm[label::AGENT], SWARM_OWNER);
+        assert_eq!(of_swarm[label::APPLICATION], "spy");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
 };
 
 use bollard::models::CreateImageInfo;
-use driftless_model::{ContentId, ImageRef, Platform};
+use driftless_model::{ContentId, ImageRef, Platform, is_helper_name};
 use http::Method;
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout};
@@ -72,6 +72,13 @@ impl Puller {
         let doing = format!("pull {image}");
         if !is_reference(image) {
             return Err(Error::Rejected { doing, message: "this is not the name of an image".to_owned() });
+        }
+        // A registry may have anything under this name.
+        if is_helper_name(image) {
+            return Err(Error::Rejected {
+                doing,
+                message: "the agent makes images of this name itself".to_owned(),
+            });
         }
         let folder = &self.connection.local_paths().secret;
         let secrets: Vec<_> = secrets.iter().map(|id| folder.join(&id.0)).collect();

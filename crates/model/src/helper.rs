@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::{Condition, Container, Dependency, Forwards, NetworkMode, Peer, RestartPolicy, WorkloadName};
+use crate::{
+    Condition, Container, Dependency, Forwards, ImageRef, NetworkMode, Peer, RestartPolicy, WorkloadName,
+    label,
+};
 
 /// The image of the container that holds the namespaces of a pod or of a proxy. The agent imports it, without a registry.
 ///
@@ -14,6 +17,8 @@ pub const HELPER_IMAGE: &str = "driftless/helper:2";
 /// newer proxy exactly if there is one. `UPDATE_DOCS=1 cargo test --test it helper_image::` writes it.
 pub const PROXY_IMAGE: &str = "driftless/helper:proxy-ff9de9446148";
 
+/// The repository of all images that the agent makes of itself.
+const HELPER_REPOSITORY: &str = "driftless/helper";
 /// The tags of all proxies begin so. Stacks of earlier revisions name older ones.
 const PROXY_TAGS: &str = "driftless/helper:proxy-";
 /// Proxies of earlier releases.
@@ -25,6 +30,25 @@ pub const HANDOVER_TIME: Duration = Duration::from_secs(2);
 /// Whether the agent makes the image from itself, instead of pulling it.
 pub fn is_helper_image(image: &str) -> bool {
     image == HELPER_IMAGE || is_proxy_image(image)
+}
+
+/// Whether a name, in any spelling, may be that of an image that this release or another one makes from itself.
+///
+/// ```
+/// use driftless_model::is_helper_name;
+///
+/// assert!(is_helper_name("docker.io/driftless/helper:9"));
+/// assert!(!is_helper_name("ghcr.io/driftless/helper:2") && !is_helper_name("driftless/helpers"));
+/// ```
+pub fn is_helper_name(image: &str) -> bool {
+    let image = ImageRef::parse(image);
+    image.registry() == ImageRef::DOCKER_HUB && image.repository() == HELPER_REPOSITORY
+}
+
+/// Whether an image under the name of a helper is one that the agent made. A build can give it the label of a helper, and has always
+/// that of a build, too. `value` finds the value of a label.
+pub fn is_made_helper<'a>(image: &str, value: impl Fn(&str) -> Option<&'a str>) -> bool {
+    value(label::HELPER) == Some(image) && value(label::BUILD).is_none()
 }
 
 /// Whether containers of the image forward for others.

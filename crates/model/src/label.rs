@@ -65,6 +65,18 @@ pub const JOB_NAMES: [&str; 2] = ["batch.kubernetes.io/job-name", "job-name"];
 /// from the image inherits it.
 pub const BUILD: &str = "driftless.build";
 
+/// On an image that we built: the application that it was built for.
+pub const BUILT_BY: &str = "driftless.built-by";
+
+/// On an image that we built for an application that shares nothing with others: no other one uses the image under a name that
+/// could be that of an image of a registry.
+pub const NOT_SHARED: &str = "driftless.not-shared";
+
+/// Whether an image was built for another application, which does not share it. `value` finds the value of a label.
+pub fn is_built_for_another_alone<'a>(app: &str, value: impl Fn(&str) -> Option<&'a str>) -> bool {
+    value(NOT_SHARED).is_some() && value(BUILT_BY) != Some(app)
+}
+
 /// On the helper image that the agent imported: its name.
 pub const HELPER: &str = "driftless.helper";
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use driftless_files::{Context, Files, context::DOCKERFILE};
 use driftless_model::{
-    Build, Dockerfile, Finding, ImageRef, MountSource, PullPolicy, Workload, WorkloadName,
+    Build, Dockerfile, Finding, ImageRef, MountSource, PullPolicy, Workload, WorkloadName, is_helper_name,
 };
 
 use crate::{
@@ -61,6 +61,11 @@ impl Builds {
         }
         let mut build = section.spec.clone();
         build.tags.insert(0, name.clone());
+        if let Some(helper) = build.tags.iter().find(|tag| is_helper_name(tag)) {
+            let finding =
+                section.place.error(format!("`{helper}` is a name of an image that the agent makes itself"));
+            return Err(vec![finding.help("choose another name")]);
+        }
         if let Some(platform) = inputs.platform {
             build.platforms = vec![platform.clone()];
         }

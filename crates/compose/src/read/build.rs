@@ -5,7 +5,7 @@ use driftless_yaml::Kind;
 
 use crate::{
     read::{
-        common::{extra_hosts, file_mounts, labels, ulimits},
+        common::{extra_hosts, file_mounts, object_labels, ulimits},
         image_name,
         types::BuildSection,
     },
@@ -49,7 +49,7 @@ fn used_key(section: &mut BuildSection, key: &str, value: &Value<'_>) -> bool {
         "args" => section.args = value.assignments(),
         "secrets" => section.secrets = file_mounts(value, &BUILD_SECRET),
         "target" => spec.target = value.filled(),
-        "labels" => spec.labels = labels(value),
+        "labels" => spec.labels = object_labels(value),
         "extra_hosts" => spec.extra_hosts = extra_hosts(value),
         "shm_size" => spec.shm_size = value.bytes().filter(|bytes| *bytes > 0),
         "ulimits" => spec.ulimits = ulimits(value),

@@ -99,6 +99,30 @@ fn labels_of_the_agent_are_refused_on_its_objects() {
 }
 
 #[test]
+fn build_is_no_image_of_the_agent() {
+    let findings = |image: &str, rest: &str| -> Vec<String> {
+        let build = format!("{{context: ., dockerfile_inline: FROM scratch, {rest}}}");
+        let text = format!("services: {{web: {{image: '{image}', build: {build}}}}}\n");
+        render_text(&text).findings.iter().map(ToString::to_string).collect()
+    };
+    for (image, rest, expected) in [
+        ("driftless/helper:2", "", "an image that the agent makes itself"),
+        ("docker.io/driftless/helper:proxy-0123", "", "an image that the agent makes itself"),
+        ("web", "tags: ['driftless/helper:9']", "an image that the agent makes itself"),
+        ("web", "labels: {driftless.helper: 'driftless/helper:2'}", "only the agent gives the label"),
+    ] {
+        let found = findings(image, rest);
+        assert!(found.len() == 1 && found[0].contains(expected), "{image} {rest}: {found:?}");
+    }
+    for (image, rest) in [
+        ("ghcr.io/team/web:1", "tags: ['postgres:17', web]"),
+        ("driftless/web", "labels: {driftless.ignore-files: /app, team: a}"),
+    ] {
+        assert_eq!(findings(image, rest), [] as [String; 0], "{image} {rest}");
+    }
+}
+
+#[test]
 fn labels_for_selinux_with_options_that_lose_them_are_refused() {
     let findings = |bind: &str| -> Vec<String> {
         let mount = format!("{{type: bind, source: /srv/x, target: /x, bind: {{{bind}}}}}");

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bollard::{models as api, query_parameters as query};
-use driftless_model::{ContainerId, DEFAULT_STOP_GRACE, HELPER_IMAGE, label};
+use driftless_model::{ContainerId, DEFAULT_STOP_GRACE, HELPER_IMAGE, is_made_helper, label};
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -68,18 +68,21 @@ impl StrayProcessesEnder {
         ended.and(removed).map_err(fail)
     }
 
-    /// Imports the image of the helper if it is not there.
+    /// Imports the image of the helper if it is not there, or if another one has its name.
     async fn import(&self, doing: &str) -> Result<(), Error> {
         let inspect = self.connection.docker().inspect_image(HELPER_IMAGE);
-        match self.connection.call(DEADLINE, inspect).await {
-            Ok(_) => Ok(()),
-            Err(error) if error.is_not_found() => {
-                let imported = Box::pin(helper_image::import(&self.connection, HELPER_IMAGE, &|_| {})).await;
-                self.cache.invalidate_images();
-                imported
-            }
-            Err(error) => Err(error.classify(doing)),
+        let config = match self.connection.call(DEADLINE, inspect).await {
+            Ok(found) => found.config,
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error.classify(doing)),
+        };
+        let labels = config.and_then(|config| config.labels).unwrap_or_default();
+        if is_made_helper(HELPER_IMAGE, |name| labels.get(name).map(String::as_str)) {
+            return Ok(());
         }
+        let imported = Box::pin(helper_image::import(&self.connection, HELPER_IMAGE, &|_| {})).await;
+        self.cache.invalidate_images();
+        imported
     }
 
     async fn run(&self, name: &str, stray: &StrayProcesses) -> Result<(), CallError> {

@@ -1,6 +1,10 @@
 //! One build from the request to its end.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use driftless_clock::Clock;
 use driftless_model::{Build, label};
@@ -17,7 +21,8 @@ use super::{
 };
 use crate::{
     cache::Cache, call_error::CallError, connection::Connection, deadline::DEADLINE, error::Error,
-    percent_encoding::encode, registry_login::Login, registry_logins::RegistryLogins, transport::ApiVersion,
+    inventory::is_reference, percent_encoding::encode, registry_login::Login,
+    registry_logins::RegistryLogins, transport::ApiVersion,
 };
 
 /// A build without output for this time has failed. Some compilers print nothing for minutes.
@@ -25,6 +30,9 @@ const MAX_SILENCE: Duration = Duration::from_mins(10);
 
 /// From this version on `BuildKit` honours limits of the shared memory and of processes.
 const BUILDKIT_LIMITS: ApiVersion = ApiVersion::new(1, 42);
+
+/// The number of base images that are looked at before a build.
+const MAX_BASE_IMAGES: usize = 64;
 
 type Progress<'a> = &'a (dyn Fn(String) + Send + Sync);
 
@@ -89,6 +97,9 @@ impl Builder {
         let session =
             if needs_classic { None } else { Session::open(self.connection.transport(), &job).await? };
         let mut query = job.query(platform.as_deref())?;
+        if !build.pull && Box::pin(self.has_base_of_another(&job)).await? {
+            query.push(("pull", "1".to_owned()));
+        }
         let Some(session) = session else {
             if !build.secrets.is_empty() {
                 return Err(BuildFailure::Build(classic_builder::SECRETS.to_owned()));
@@ -123,30 +134,49 @@ impl Builder {
         follow(response.into_body(), output, progress).await
     }
 
-    /// The further names that the image may have: those that no image has yet, or that a built one has. Another
-    /// application may use an image that was pulled under one of the other names.
+    /// The further names that the image may have: those that no image has yet, or that one has that was built for the same application.
+    /// Another one may use an image under one of the other names.
     async fn free_tags(&self, build: &Build) -> Result<Vec<String>, BuildFailure> {
         let mut free = Vec::new();
         for tag in &build.tags {
-            let inspect = self.connection.docker().inspect_image(tag);
-            let is_free = match self.connection.call(DEADLINE, inspect).await {
-                Ok(found) => {
-                    let labels = found.config.and_then(|config| config.labels).unwrap_or_default();
-                    labels.contains_key(label::BUILD)
-                }
-                Err(error) if error.is_not_found() => true,
-                Err(error) => return Err(error.into()),
-            };
-            if is_free {
+            let found = self.labels(tag).await?;
+            if found.is_none_or(|found| is_of_same_application(&found, build)) {
                 free.push(tag.clone());
             } else {
                 tracing::warn!(
                     image = tag,
-                    "the built image does not get this name, because it belongs to an image that was not built here"
+                    "the built image does not get this name, because it belongs to an image that was not built for this application"
                 );
             }
         }
         Ok(free)
+    }
+
+    /// Whether the build begins from an image that was built for another application, which does not share it. Such an image may only
+    /// have the name of one of a registry, so all are pulled.
+    async fn has_base_of_another(&self, job: &BuildJob) -> Result<bool, BuildFailure> {
+        let images: BTreeSet<String> = job.base_images().into_iter().filter(|it| is_reference(it)).collect();
+        let app = job.build.labels.get(label::BUILT_BY).map(String::as_str).unwrap_or_default();
+        for image in images.iter().take(MAX_BASE_IMAGES) {
+            let found = self.labels(image).await?.unwrap_or_default();
+            if label::is_built_for_another_alone(app, |name| found.get(name).map(String::as_str)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The labels of an image, if there is one of this name. No image has a name that the engine refuses.
+    async fn labels(&self, image: &str) -> Result<Option<BTreeMap<String, String>>, BuildFailure> {
+        let inspect = self.connection.docker().inspect_image(image);
+        match self.connection.call(DEADLINE, inspect).await {
+            Ok(found) => {
+                let labels = found.config.and_then(|config| config.labels);
+                Ok(Some(labels.into_iter().flatten().collect()))
+            }
+            Err(error) if matches!(error.code(), Some(400 | 404)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The platform to build for: the only wanted one, or the engine's own if it is among several.
@@ -161,6 +191,12 @@ impl Builder {
         let wanted = build.platforms.join(", ");
         Err(BuildFailure::Build(format!("the engine builds for {own}, and the manifest asks for {wanted}")))
     }
+}
+
+/// Whether an image with these labels was built for the application of a build. Builds of earlier releases name none.
+fn is_of_same_application(found: &BTreeMap<String, String>, build: &Build) -> bool {
+    let is_same = |app: &String| build.labels.get(label::BUILT_BY) == Some(app);
+    found.contains_key(label::BUILD) && found.get(label::BUILT_BY).is_none_or(is_same)
 }
 
 /// Reads the engine's messages until the build ends.
@@ -179,6 +215,28 @@ async fn follow(mut body: Incoming, mut output: Output, progress: Progress<'_>) 
             && let Some(text) = output.take(&bytes)
         {
             progress(text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_of_an_image_of_another_application_is_not_taken() {
+        let labels = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
+            all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let build = Build { labels: labels(&[(label::BUILT_BY, "shop")]), ..Build::default() };
+        for (found, is_taken) in [
+            (labels(&[]), false),
+            (labels(&[(label::BUILD, "ab")]), true),
+            (labels(&[(label::BUILD, "ab"), (label::BUILT_BY, "shop")]), true),
+            (labels(&[(label::BUILD, "ab"), (label::BUILT_BY, "infra")]), false),
+            (labels(&[(label::BUILT_BY, "shop")]), false),
+        ] {
+            assert_eq!(is_of_same_application(&found, &build), is_taken, "{found:?}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{cell::OnceCell, collections::BTreeSet, path::PathBuf};
 
 use driftless_model::{
     FailedCommit, Format, ImageRef, Observed, PullPolicy, Record, SpecHash, Stack, StackHash, Subject,
-    Timestamp, Workload, WorkloadName, is_helper_image, label, signature_keys,
+    Timestamp, Workload, WorkloadName, is_helper_image, is_made_helper, label, signature_keys,
 };
 
 use crate::{
@@ -193,27 +193,34 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether the engine has an image, for the platform that the workload needs. Under the name of an image that the agent
-    /// makes itself, only the agent's own counts: its label says what it was made from.
+    /// makes itself, only the agent's own counts: its label says what it was made from. Under the name of any other one, an image that was
+    /// built for another application counts only if that one shares it.
     pub(crate) fn has_image(&self, workload: &Workload, image: &str) -> bool {
         let Some(found) = self.observed.images.get(image) else { return false };
         let label = |name: &str| found.defaults.labels.get(name).map(String::as_str);
         match &workload.build {
             Some(build) if image == workload.container.image => label(label::BUILD) == Some(&build.digest),
-            None if is_helper_image(image) => label(label::HELPER) == Some(image),
-            Some(_) | None => self.is_for_platform(workload, image, found),
+            None if is_helper_image(image) => is_made_helper(image, label),
+            Some(_) | None => {
+                let app = self.target.stack.app.as_str();
+                let is_usable = self.is_built(image) || !label::is_built_for_another_alone(app, label);
+                is_usable && self.is_for_platform(workload, image, found)
+            }
         }
+    }
+
+    /// Whether a workload of the application builds an image.
+    fn is_built(&self, image: &str) -> bool {
+        let stacks = [Some(self.target.stack), self.target.fallback];
+        let mut all = stacks.into_iter().flatten().flat_map(|stack| stack.workloads.values());
+        all.any(|one| one.build.is_some() && one.container.image == image)
     }
 
     /// The key files that must have signed an image of a workload. Images that the agent makes itself have no signature.
     pub(crate) fn signature_keys(&self, workload: &Workload, image: &str) -> BTreeSet<PathBuf> {
         let rules = &self.target.policy.verify_images;
         // It may be built by another workload.
-        let is_built = || {
-            let stacks = [Some(self.target.stack), self.target.fallback];
-            let mut all = stacks.into_iter().flatten().flat_map(|stack| stack.workloads.values());
-            all.any(|one| one.build.is_some() && one.container.image == image)
-        };
-        if rules.is_empty() || is_helper_image(image) || is_built() {
+        if rules.is_empty() || is_helper_image(image) || self.is_built(image) {
             return BTreeSet::new();
         }
         let mut keys = signature_keys(rules, image);

@@ -1,6 +1,11 @@
 //! Images that the agent makes itself: another image under the same name is not used.
 
-use driftless_model::{Build, HELPER_IMAGE, Image, PROXY_IMAGE, SignatureRule, VerifiedImage, Workload};
+use std::sync::Arc;
+
+use driftless_model::{
+    Build, Container, HELPER_IMAGE, Image, ObjectsOfOthers, PROXY_IMAGE, SignatureRule, VerifiedImage,
+    Workload, label,
+};
 use driftless_plan::{Action, Plan, RequiredSignature};
 
 use crate::stage::{NOON, Stage, stack, workload};
@@ -38,6 +43,72 @@ fn foreign_image_under_the_name_of_an_own_one_is_not_used() {
             _ => None,
         });
         assert_eq!(made.as_ref(), Some(&stage.world.observed.images[&image].id), "{image}: {plan}");
+    }
+}
+
+fn image_with(labels: &[(&str, &str)]) -> Image {
+    let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let defaults = Arc::new(Container { labels, ..Container::default() });
+    Image { id: "sha256:foreign".into(), defaults, ..Image::default() }
+}
+
+#[test]
+fn built_image_with_the_label_of_a_helper_is_not_used() {
+    let mut stage = Stage::new(stack([("web", workload(HELPER_IMAGE, 1))]));
+    let forged = image_with(&[(label::HELPER, HELPER_IMAGE), (label::BUILD, "ab")]);
+    stage.world.observed.images.insert(HELPER_IMAGE.to_owned(), forged);
+    let plan = stage.round();
+    assert!(is_image_made(&plan), "{plan}");
+}
+
+#[test]
+fn built_image_that_is_not_shared_is_for_its_own_application() {
+    let (own, other) = ("shop", "another");
+    for (labels, is_used) in [
+        (vec![(label::BUILD, "ab"), (label::BUILT_BY, other), (label::NOT_SHARED, "true")], false),
+        (vec![(label::BUILD, "ab"), (label::BUILT_BY, own), (label::NOT_SHARED, "true")], true),
+        (vec![(label::BUILD, "ab"), (label::BUILT_BY, other)], true),
+        (vec![(label::BUILD, "ab")], true),
+    ] {
+        let mut stage = Stage::new(stack([("web", workload("postgres:17.7", 1))]));
+        assert_eq!(stage.stack.app.as_str(), own);
+        stage.world.observed.images.insert("postgres:17.7".to_owned(), image_with(&labels));
+        let plan = stage.round();
+        let is_pulled = plan.steps.iter().any(|step| matches!(step.action, Action::PullImage { .. }));
+        assert_eq!(is_pulled, !is_used, "{labels:?}: {plan}");
+        crate::prune::settle(&mut stage);
+    }
+}
+
+#[test]
+fn build_takes_other_names_only_where_its_application_shares() {
+    let mut workload = built();
+    let build = workload.build.as_mut().unwrap();
+    build.tags =
+        ["shop-web:1", "shop-base", "postgres:17.7", "ghcr.io/infra/shop-x:1", HELPER_IMAGE, "shop/web"]
+            .map(str::to_owned)
+            .to_vec();
+    build.labels.insert(label::HELPER.to_owned(), HELPER_IMAGE.to_owned());
+    for (objects, tags) in [
+        (
+            ObjectsOfOthers::Allowed,
+            &["shop-web:1", "shop-base", "postgres:17.7", "ghcr.io/infra/shop-x:1", "shop/web"][..],
+        ),
+        (ObjectsOfOthers::Forbidden, &["shop-web:1", "shop-base"][..]),
+    ] {
+        let mut stage = Stage::new(stack([("web", workload.clone())]));
+        stage.policy.objects_of_others = objects;
+        let plan = stage.round();
+        let build = plan.steps.iter().find_map(|step| match &step.action {
+            Action::BuildImage { build, .. } => Some(build.clone()),
+            _ => None,
+        });
+        let build = build.expect("the image is missing");
+        assert_eq!(build.tags, tags);
+        assert_eq!(build.labels.get(label::BUILT_BY).map(String::as_str), Some("shop"));
+        assert_eq!(build.labels.contains_key(label::NOT_SHARED), objects == ObjectsOfOthers::Forbidden);
+        assert!(!build.labels.contains_key(label::HELPER));
+        assert_eq!(Some(&build.digest), workload.build.as_ref().map(|build| &build.digest));
     }
 }
 

@@ -118,7 +118,10 @@ impl Agent {
     ///
     /// Those of [`Agent::start`].
     pub fn check(settings: &Settings, environment: &Lookup) -> Result<(), Error> {
-        Keys::load(&settings.sops_key_files).map_err(Error::Keys)?;
+        let own = settings.repositories.iter().filter_map(|repository| repository.sops_key_files.as_deref());
+        for files in own.chain([settings.sops_key_files.as_slice()]) {
+            Keys::load(files).map_err(Error::Keys)?;
+        }
         if let Some(path) = &settings.state_key_file {
             let fail = |source| driftless_store::Error::Directory {
                 doing: "read the key",
@@ -284,7 +287,8 @@ async fn open_repositories(
     environment: &Lookup,
     state: &StateDir,
 ) -> Result<Vec<(config::Repository, DecryptedSource<ReopenedSource>)>, Error> {
-    let keys = Arc::new(Keys::load(&settings.sops_key_files).map_err(Error::Keys)?);
+    let load = |files: &[PathBuf]| Keys::load(files).map(Arc::new).map_err(Error::Keys);
+    let keys = load(&settings.sops_key_files)?;
     let permits = FetchPermits::default();
     let mut sources = Vec::new();
     let mut failed = Vec::new();
@@ -300,7 +304,11 @@ async fn open_repositories(
             );
             failed.push(Error::Source { name: repository.name.clone(), source: error });
         }
-        sources.push((repository.clone(), DecryptedSource::new(source, Arc::clone(&keys))));
+        let keys = match &repository.sops_key_files {
+            Some(own) => load(own)?,
+            None => Arc::clone(&keys),
+        };
+        sources.push((repository.clone(), DecryptedSource::new(source, keys)));
     }
     let has_none = failed.len() == sources.len();
     match failed.into_iter().next() {

@@ -606,6 +606,7 @@ pub(super) static REPOSITORY: Table = Table {
             key("proxy", Text, "http://host:port, or direct for none. Default: that of the environment"),
             key("submodules", Boolean, "Read submodules, from the same host only. Default: false"),
             key("submodulePaths", Paths, "Folders of this machine that submodules may be in"),
+            key("sops", Object(&SOPS), "Keys for encrypted files; replace those of the agent"),
             key("requireFastForward", Boolean, "Reject a commit that does not build on the one before it"),
             key(
                 "policy",

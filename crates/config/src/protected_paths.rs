@@ -75,6 +75,7 @@ impl<'a> KeyFiles<'a> {
     fn repository(&mut self, repository: &'a Repository) {
         self.auth(&repository.auth);
         self.verify(repository.verify.as_ref());
+        self.files(repository.sops_key_files.iter().flatten());
         self.admission(&repository.admission);
         self.values(&repository.values_from);
         if let Some(webhook) = &repository.webhook {
@@ -219,6 +220,7 @@ repositories:
 - url: https://git.example.com/me/one.git
   caFile: /p/one
   auth: {usernameFile: /k/one-user, passwordFile: /k/one-password}
+  sops: {keyFiles: [/k/one-sops]}
   verify:
     ssh: {allowedSignersFile: /k/one-signers, revokedKeysFile: /k/one-revoked}
     openpgp: {keyringFile: /k/one-keyring}

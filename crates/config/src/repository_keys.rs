@@ -33,6 +33,9 @@ impl Repository {
         keys.extend(
             status.map(|status| format!("the token in {} sends commit statuses", place(&status.token))),
         );
+        for path in self.sops_key_files.iter().flatten() {
+            keys.push(format!("the keys in {} open its encrypted files", path.display()));
+        }
         keys
     }
 }
@@ -87,7 +90,7 @@ mod tests {
         let text = format!(
             "  auth: {{sshKeyFile: /etc/driftless/id, hostKeys: ['{fingerprint}']}}\n  tag: v1\n  verify:\n    \
              mode: both\n    ssh: {{allowedSignersFile: /etc/signers, revokedKeysFile: /etc/revoked}}\n    openpgp: \
-             {{keyringFile: /etc/k.asc}}\n"
+             {{keyringFile: /etc/k.asc}}\n  sops: {{keyFiles: [/etc/age]}}\n"
         );
         assert_eq!(
             keys(&text),
@@ -97,6 +100,7 @@ mod tests {
                 "the signers in /etc/signers may sign the tag and its commit",
                 "the OpenPGP keys in /etc/k.asc may sign the tag and its commit",
                 "the keys in /etc/revoked may sign nothing any more",
+                "the keys in /etc/age open its encrypted files",
             ]
         );
     }

@@ -114,6 +114,8 @@ pub struct Repository {
     /// Folders of this machine with repositories that a submodule may be at, where the repository itself is at a path.
     /// Default: none.
     pub submodule_paths: Vec<PathBuf>,
+    /// The files with the secret keys for encrypted files of this repository alone. Default: those of the agent.
+    pub sops_key_files: Option<Vec<PathBuf>>,
     /// Whether a commit that is no descendant of the one before is refused. Default: on with `verify`, off without, and off
     /// for `semver`, where a newer version of an older line is no descendant.
     pub require_fast_forward: bool,
@@ -423,6 +425,7 @@ impl Repository {
             proxy: Proxy::default(),
             submodules: false,
             submodule_paths: Vec::new(),
+            sops_key_files: None,
             require_fast_forward: false,
             verify: None,
             applications: Vec::new(),

@@ -397,6 +397,18 @@ repositories:
 }
 
 #[test]
+fn keys_for_encrypted_files_can_be_those_of_a_repository() {
+    let text = "sops: {keyFiles: [/keys/all]}\nrepositories:\n- url: https://h/a\n- {url: https://h/b, sops: {keyFiles: [/keys/b]}}\n\
+                - {url: https://h/c, sops: {keyFiles: []}}\n";
+    let settings = Settings::parse("c", text).unwrap();
+    assert_eq!(settings.sops_key_files, [PathBuf::from("/keys/all")]);
+    let own: Vec<_> = settings.repositories.iter().map(|it| it.sops_key_files.clone()).collect();
+    assert_eq!(own, [None, Some(vec![PathBuf::from("/keys/b")]), Some(Vec::new())]);
+    let relative = "repositories: [{url: https://h/b, sops: {keyFiles: [keys/b]}}]";
+    assert!(Settings::parse("c", relative).is_err());
+}
+
+#[test]
 fn verify_is_read_for_repositories_and_applications() {
     let text = r#"
 repositories:

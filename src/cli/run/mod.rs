@@ -71,7 +71,9 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<ExitSta
     let settings = settings(args, context.environment)?;
     settings::warn_of_unused_docker_host(args, context.environment);
     let mut token_file = WatchedFiles::new(settings.token_file.clone());
-    let mut decryption_keys = WatchedFiles::new(settings.sops_key_files.clone());
+    let own_keys = settings.repositories.iter().filter_map(|repository| repository.sops_key_files.as_ref());
+    let key_files = own_keys.chain([&settings.sops_key_files]).flatten();
+    let mut decryption_keys = WatchedFiles::new(key_files.cloned());
     let access = settings::access(&settings, context.environment)?;
     let mut certificates = Certificates::load(&settings)?;
     let mut signals = Signals::new()?;

@@ -256,24 +256,18 @@ impl Check<'_> {
         // Settings with an error are not used, so a missing URL needs no value.
         let known = url.clone().unwrap_or_else(|| RepoUrl::Local(PathBuf::new()));
         let defaults = Repository::new(known, "", Reference::Head);
+        let passed_on = Inherited {
+            policy: &policy,
+            admission: &admission,
+            values_from: &values_from,
+            allow: &allow,
+            origins: &origins,
+        };
         let applications: Vec<_> = applications
             .into_iter()
             .enumerate()
             .map(|(index, raw)| {
-                (
-                    format!("{path}.applications[{index}]"),
-                    application(
-                        raw,
-                        &folder,
-                        &Inherited {
-                            policy: &policy,
-                            admission: &admission,
-                            values_from: &values_from,
-                            allow: &allow,
-                            origins: &origins,
-                        },
-                    ),
-                )
+                (format!("{path}.applications[{index}]"), application(raw, &folder, &passed_on))
             })
             .collect();
         self.unique_folders(&applications);

@@ -82,6 +82,14 @@ pub enum ReadError {
         /// From the repository's root.
         path: String,
     },
+    /// The file is encrypted with git-crypt, which needs a checkout to decrypt.
+    #[error(
+        "`{path}` is encrypted with git-crypt, which the agent cannot decrypt; encrypt it with SOPS or age (docs/secrets.md)"
+    )]
+    GitCrypt {
+        /// From the repository's root.
+        path: String,
+    },
     /// A symbolic link cannot be followed.
     #[error(
         "`{0}` is or passes a symbolic link that leads out of the repository or to itself, and is not followed"

@@ -17,7 +17,7 @@ use gix::{
 };
 
 use super::{
-    lfs,
+    filtered,
     mirror::{Damage, Mirror, damage},
 };
 use driftless_files::{Entry, Files, ReadError};
@@ -222,10 +222,7 @@ impl Handle {
             }
             Entry::File { .. } => {
                 let bytes = self.object(found.id)?;
-                if lfs::is_pointer(&bytes) {
-                    return Ok(Err(ReadError::LfsPointer { path }));
-                }
-                Ok(Ok(Arc::from(bytes)))
+                Ok(filtered::check(&path, &bytes).map(|()| Arc::from(bytes)))
             }
         }
     }

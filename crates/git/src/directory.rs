@@ -13,8 +13,8 @@ use std::{
 };
 
 use super::{
+    filtered,
     ignored::{GIT, Ignored},
-    lfs,
 };
 use driftless_files::{Entry, Files, ReadError};
 use driftless_model::Finding;
@@ -177,9 +177,7 @@ impl Files for Directory {
         if size > limit {
             return Err(ReadError::TooLarge { path: path.to_owned(), size, limit });
         }
-        if lfs::is_pointer(&bytes) {
-            return Err(ReadError::LfsPointer { path: path.to_owned() });
-        }
+        filtered::check(path, &bytes)?;
         Ok(Arc::from(bytes))
     }
 

@@ -15,7 +15,7 @@
 //! | `github_app`, `proxy`, `host_key` | tokens of a GitHub App; proxies; keys of SSH servers |
 //! | `mirror`, `history`, `repack` | the mirror on disk, its commits, its packs |
 //! | `signature` | signatures of commits and tags |
-//! | `commit_files`, `directory`, `ignored`, `lfs` | the files of a commit or of a folder |
+//! | `commit_files`, `directory`, `ignored`, `filtered` | the files of a commit or of a folder |
 //! | `local_repository`, `index_tree` | commits and the index of a clone on this machine |
 //! | `submodules` | submodules, each with its own mirror |
 //!
@@ -42,6 +42,7 @@ mod credentials;
 mod directory;
 mod download_pause;
 mod error;
+mod filtered;
 mod followed_ref;
 mod github_app;
 mod history;
@@ -50,7 +51,6 @@ mod http;
 mod http_client;
 mod ignored;
 mod index_tree;
-mod lfs;
 mod limits;
 mod local_repository;
 mod mirror;

@@ -165,7 +165,8 @@ async fn lfs_pointers_and_submodules_are_no_files() {
     origin.work(&["update-index", "--add", "--cacheinfo", &format!("160000,{id},module")]);
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n";
     fs::write(origin.tree().join("big.bin"), pointer).unwrap();
-    origin.work(&["add", "big.bin"]);
+    fs::write(origin.tree().join("password"), "\0GITCRYPT\0\u{1}\u{2}").unwrap();
+    origin.work(&["add", "big.bin", "password"]);
     origin.work(&["commit", "-q", "-m", "x"]);
     origin.work(&["push", "-q", "origin", "main"]);
 
@@ -177,6 +178,7 @@ async fn lfs_pointers_and_submodules_are_no_files() {
     }
     assert_eq!(files.entry("module/x").unwrap(), None);
     assert_eq!(files.read("big.bin", LIMIT), Err(ReadError::LfsPointer { path: "big.bin".into() }));
+    assert_eq!(files.read("password", LIMIT), Err(ReadError::GitCrypt { path: "password".into() }));
 }
 
 #[tokio::test]

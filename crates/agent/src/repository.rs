@@ -482,7 +482,11 @@ impl<S: CommitSource> RepositoryTask<S> {
         let accepted = Accepted { checkout, signer, values, fetch: Some(fetch) };
         self.publish(accepted, last_accepted).await?;
         accepted_rewrite.end(&commit.id);
-        self.keep_revisions().await;
+        // It waits while the mirror is packed.
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            () = self.keep_revisions() => {}
+        }
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use std::{
     fs::{self, File},
     io::{BufReader, BufWriter, Write},
     path::{Path, PathBuf},
-    sync::atomic::AtomicBool,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use gix::{ObjectId, objs::Kind, parallel::InOrderIter};
@@ -20,13 +20,17 @@ use super::{
 };
 
 /// From this number of packs on, repacking is worth the work.
-const MAX_PACKS: usize = 20;
+pub(super) const MANY_PACKS: usize = 20;
+
+/// From this number of packs on, it has to be done: gix fails soon.
+pub(super) const MOST_PACKS: usize = 30;
 
 /// Objects per chunk of work.
 const CHUNK: usize = 1000;
 
-pub(super) fn is_due(repo: &gix::Repository) -> bool {
-    pack_files(repo).iter().filter(|it| it.extension().is_some_and(|it| it == "pack")).count() >= MAX_PACKS
+/// Whether a mirror has at least so many packs.
+pub(super) fn is_due(repo: &gix::Repository, packs: usize) -> bool {
+    pack_files(repo).iter().filter(|it| it.extension().is_some_and(|it| it == "pack")).count() >= packs
 }
 
 /// Leaves one pack with everything that the references and `in_use` reach.
@@ -72,7 +76,7 @@ fn write_pack(
     interrupt: &AtomicBool,
 ) -> Result<(), Damage> {
     let failed = |error: gix::Error| damage("pack the mirror", &error);
-    let ids = reachable(repo, wanted)?;
+    let ids = reachable(repo, wanted, interrupt)?;
     let mut handle = repo.objects.store().to_handle_arc();
     handle.prevent_pack_unload();
     let handle = gix::odb::Cache::from(handle);
@@ -108,9 +112,7 @@ fn write_pack(
     );
     for step in bytes {
         step.map_err(failed)?;
-        if interrupt.load(std::sync::atomic::Ordering::Relaxed) {
-            return Err(Damage::new("packing was cancelled"));
-        }
+        check(interrupt)?;
     }
     file.flush().map_err(|error| Damage::of_disk("write a pack", &error))
 }
@@ -147,7 +149,11 @@ fn index_pack(
 }
 
 /// All commits in the history of `wanted`, and the tags and other objects among them.
-fn reachable(repo: &gix::Repository, wanted: BTreeSet<ObjectId>) -> Result<Vec<ObjectId>, Damage> {
+fn reachable(
+    repo: &gix::Repository,
+    wanted: BTreeSet<ObjectId>,
+    interrupt: &AtomicBool,
+) -> Result<Vec<ObjectId>, Damage> {
     let failed = |error: gix::Error| damage("read the history", &error);
     let (mut commits, mut others) = (Vec::new(), Vec::new());
     for id in wanted {
@@ -172,10 +178,18 @@ fn reachable(repo: &gix::Repository, wanted: BTreeSet<ObjectId>) -> Result<Vec<O
     }
     let mut ids = Vec::new();
     for commit in repo.rev_walk(commits).all().map_err(failed)? {
+        check(interrupt)?;
         ids.push(commit.map_err(|error| Damage::new(format!("could not read the history: {error}")))?.id);
     }
     ids.extend(others);
     Ok(ids)
+}
+
+fn check(interrupt: &AtomicBool) -> Result<(), Damage> {
+    if interrupt.load(Ordering::Relaxed) {
+        return Err(Damage::new("packing was cancelled"));
+    }
+    Ok(())
 }
 
 fn pack_folder(repo: &gix::Repository) -> PathBuf {

@@ -1,13 +1,16 @@
 //! A repository with its mirror: the order of the steps of a fetch.
 //!
 //! A fetch first lists the references. Commits are only received if the followed reference moved, and are read in full before
-//! they are used. An unreadable mirror is replaced by a new clone. All of gix runs on blocking threads, and a panic in it
-//! becomes an error.
+//! they are used. An unreadable mirror is replaced by a new clone. A mirror with many packs is packed after a fetch, which does
+//! not wait for it. All of gix runs on blocking threads, and a panic in it becomes an error.
 
 use std::{
     collections::BTreeSet,
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use gix::ObjectId;
@@ -38,6 +41,22 @@ pub struct Repository {
     work: Arc<MirrorWorker>,
     /// Locked while the mirror is changed; by a cancelled fetch until its thread has ended.
     state: Arc<tokio::sync::Mutex<State>>,
+    packing: Arc<Packing>,
+}
+
+/// The packing of the mirror. It goes on after the fetch that began it, until it is done or the repository is dropped.
+#[derive(Default)]
+struct Packing {
+    /// Locked while the mirror is packed.
+    running: Arc<tokio::sync::Mutex<()>>,
+    cancelled: Arc<AtomicBool>,
+}
+
+/// The result of a fetch.
+struct Fetched {
+    checkout: Checkout,
+    /// The mirror has so many packs that it should be packed now.
+    is_packing_due: bool,
 }
 
 /// The state that the blocking parts share.
@@ -114,7 +133,8 @@ impl Repository {
             pause,
             _lock: lock,
         };
-        Ok(Self { work: Arc::new(work), state: Arc::new(tokio::sync::Mutex::new(State::default())) })
+        let state = Arc::new(tokio::sync::Mutex::new(State::default()));
+        Ok(Self { work: Arc::new(work), state, packing: Arc::default() })
     }
 
     /// Checks the options as [`Repository::open`] does, without touching the mirror.
@@ -194,25 +214,70 @@ impl Repository {
         &self,
         run: impl FnOnce(&MirrorWorker) -> T + Send + 'static,
     ) -> Result<T, Error> {
-        let work = Arc::clone(&self.work);
-        tokio::task::spawn_blocking(move || run(&work)).await.map_err(|error| {
-            let why = if error.is_panic() { "Git code panicked" } else { "the agent is shutting down" };
-            // The mirror is verified before it is used again.
-            self.work.mirror.suspect(why.to_owned());
-            Cause::Interrupted.error(format!("work on {}", self.address()), why)
-        })
+        run_blocking(&self.work, run).await
     }
+}
+
+impl Packing {
+    /// Waits until the mirror is packed. No deadline applies: no server has to answer.
+    async fn wait(&self) {
+        drop(self.running.lock().await);
+    }
+
+    /// Begins to pack the mirror. Nothing else changes it meanwhile.
+    async fn start(&self, work: &Arc<MirrorWorker>, held: FetchGuard) {
+        let running = Arc::clone(&self.running).lock_owned().await;
+        let (work, cancelled) = (Arc::clone(work), Arc::clone(&self.cancelled));
+        tokio::spawn(async move {
+            let pack = move |work: &MirrorWorker| {
+                work.pack(&cancelled);
+                drop((held, running));
+            };
+            // After a panic, the next fetch verifies the mirror.
+            drop(run_blocking(&work, pack).await);
+        });
+    }
+}
+
+impl Drop for Packing {
+    fn drop(&mut self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs gix on a thread that may block.
+async fn run_blocking<T: Send + 'static>(
+    work: &Arc<MirrorWorker>,
+    run: impl FnOnce(&MirrorWorker) -> T + Send + 'static,
+) -> Result<T, Error> {
+    let worker = Arc::clone(work);
+    tokio::task::spawn_blocking(move || run(&worker)).await.map_err(|error| {
+        let why = if error.is_panic() { "Git code panicked" } else { "the agent is shutting down" };
+        // The mirror is verified before it is used again.
+        work.mirror.suspect(why.to_owned());
+        Cause::Interrupted.error(format!("work on {}", work.client.remote()), why)
+    })
 }
 
 impl CommitSource for Repository {
     async fn fetch(&self, known: Option<&CommitId>) -> Result<Checkout, Error> {
         let known = known.and_then(object_id);
+        self.packing.wait().await;
         let RepositoryOptions { timeout, idle_timeout, most_bytes, .. } = &self.work.options;
         let limits = Limits::start(*timeout, *idle_timeout, *most_bytes);
         let _stop = limits.stop_on_drop();
         let mut held = self.hold(limits.deadline()).await?;
         let limits = limits.clone();
-        self.blocking(move |work| work.fetch(&mut held, &limits, known)).await?
+        let fetch = move |work: &MirrorWorker| {
+            let fetched = work.fetch(&mut held, &limits, known);
+            (fetched, held)
+        };
+        let (fetched, held) = self.blocking(fetch).await?;
+        let Fetched { checkout, is_packing_due } = fetched?;
+        if is_packing_due {
+            self.packing.start(&self.work, held).await;
+        }
+        Ok(checkout)
     }
 
     fn end_download_pause(&self) {
@@ -241,6 +306,7 @@ impl CommitSource for Repository {
 
     /// The error names the commits that are not in the mirror; the others are kept.
     async fn keep(&self, commits: Vec<CommitId>) -> Result<(), Error> {
+        self.packing.wait().await;
         let held = self.hold(limits::after(self.work.options.timeout)).await?;
         self.blocking(move |work| {
             let _held = held;
@@ -277,7 +343,7 @@ impl fmt::Debug for Repository {
 impl MirrorWorker {
     /// Brings the mirror up to date and reads the newest commit. An open conversation with the server never leaves this thread:
     /// to end one blocks.
-    fn fetch(&self, state: &mut State, limits: &Limits, known: Option<ObjectId>) -> Result<Checkout, Error> {
+    fn fetch(&self, state: &mut State, limits: &Limits, known: Option<ObjectId>) -> Result<Fetched, Error> {
         let look = self.compare(state, limits)?;
         let commit = look.commit();
         if let Err(error) = self.pause.check(commit, self.options.clock.now()) {
@@ -287,8 +353,15 @@ impl MirrorWorker {
             }
             return Err(error);
         }
+        // Packing can take minutes, during which no newer commit is fetched. So it rather begins when there is none.
+        let most_packs = match look {
+            MirrorState::Current(_) => repack::MANY_PACKS,
+            MirrorState::Outdated(_) | MirrorState::Unusable(..) => repack::MOST_PACKS,
+        };
         let result = self.download(state, limits, look, known);
-        self.pause.note(commit, result, limits, self.options.clock.now())
+        let checkout = self.pause.note(commit, result, limits, self.options.clock.now())?;
+        let is_packing_due = self.fresh().is_ok_and(|repo| repack::is_due(&repo, most_packs));
+        Ok(Fetched { checkout, is_packing_due })
     }
 
     fn download(
@@ -425,7 +498,6 @@ impl MirrorWorker {
             Ok(commit) => {
                 let commit = commit?;
                 state.verified = Some(commit);
-                self.repack_if_due(limits);
                 Ok(commit)
             }
             Err(damage) => self.reclone(state, limits, again(target), Some(damage)),
@@ -550,14 +622,12 @@ impl MirrorWorker {
         }
     }
 
-    fn repack_if_due(&self, limits: &Limits) {
-        let collected = self.fresh().and_then(|repo| {
-            if !repack::is_due(&repo) {
-                return Ok(());
-            }
-            repack::repack(&repo, &self.mirror.commits_in_use(), limits.interrupt())
-        });
-        if let Err(damage) = collected {
+    fn pack(&self, cancelled: &AtomicBool) {
+        let packed =
+            self.fresh().and_then(|repo| repack::repack(&repo, &self.mirror.commits_in_use(), cancelled));
+        if let Err(damage) = packed
+            && !cancelled.load(Ordering::Relaxed)
+        {
             let mirror = self.mirror.path().display();
             tracing::warn!(%mirror, %damage, "could not pack the mirror");
             self.mirror.suspect(damage.to_string());

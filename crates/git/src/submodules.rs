@@ -258,7 +258,7 @@ impl Submodule {
             });
             if let Ok(repo) = read {
                 self.verified().insert(commit);
-                if repack::is_due(&repo)
+                if repack::is_due(&repo, repack::MANY_PACKS)
                     && let Err(damage) =
                         repack::repack(&repo, &self.mirror.commits_in_use(), limits.interrupt())
                 {

@@ -273,6 +273,26 @@ async fn kept_commits_outlive_collections_and_others_do_not() {
 }
 
 #[tokio::test]
+async fn new_commits_do_not_wait_until_the_mirror_is_packed() {
+    let origin = Origin::new();
+    let repository = local(&origin);
+    let mut newest = String::new();
+    for number in 0..22 {
+        newest = origin.commit("compose.yaml", &format!("number {number}"));
+        assert_eq!(repository.fetch(None).await.unwrap().commit.id, newest);
+    }
+    assert!(packs(&origin.mirror(), "pack").len() > 20, "packed while there were new commits");
+
+    let checkout = repository.fetch(Some(&known(&newest))).await.unwrap();
+    // This waits for the packing.
+    repository.keep(vec![known(&newest)]).await.unwrap();
+    assert_eq!(packs(&origin.mirror(), "pack").len(), 1);
+    assert_eq!(text(&checkout, "compose.yaml"), "number 21");
+    let next = origin.commit("compose.yaml", "next");
+    assert_eq!(repository.fetch(Some(&known(&newest))).await.unwrap().commit.id, next);
+}
+
+#[tokio::test]
 async fn removed_reference_is_an_error_and_stays_in_the_mirror() {
     let origin = Origin::new();
     let id = origin.work(&["rev-parse", "HEAD"]);

@@ -122,6 +122,11 @@ impl RepoUrl {
         }
     }
 
+    /// The path on the server without percent-encoding, which only some forms of an address have.
+    pub fn decoded_path(&self) -> String {
+        percent_decoded(self.path()).unwrap_or_else(|_| self.path().to_owned())
+    }
+
     /// Scheme, host and port of the pages of the forge. A port of SSH is not one of the pages. `None` if it is local.
     pub fn web_origin(&self) -> Option<String> {
         match self {

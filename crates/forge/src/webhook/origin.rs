@@ -5,6 +5,9 @@
 
 use driftless_model::RepoUrl;
 
+/// The end of the hosts that Azure DevOps had before.
+const OLD_AZURE: &str = ".visualstudio.com";
+
 /// The normal form of a repository's URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
@@ -40,12 +43,13 @@ impl Origin {
     /// The normal form of a configured URL.
     pub(super) fn of_url(url: &RepoUrl) -> Self {
         let host = url.host().unwrap_or_default().to_ascii_lowercase();
-        Self { host: plain_host(&host), path: plain_path(url.path()) }
+        let path = plain_path(&url.decoded_path(), organization(&host));
+        Self { host: plain_host(&host), path }
     }
 
     /// Reads a path made of a payload's parts, such as a project key and a repository slug.
     pub fn path(text: &str) -> Self {
-        Self { host: String::new(), path: plain_path(text) }
+        Self { host: String::new(), path: plain_path(text, None) }
     }
 
     fn shown(&self) -> String {
@@ -85,19 +89,33 @@ fn plain_host(host: &str) -> String {
         None => host.split(':').next().unwrap_or(host),
     };
     let bare = host.strip_prefix("altssh.").or_else(|| host.strip_prefix("ssh.")).unwrap_or(host);
-    match bare.strip_suffix(".visualstudio.com") {
-        // `me.visualstudio.com/project/…` is the old form of `dev.azure.com/me/project/…`.
+    match bare.strip_suffix(OLD_AZURE) {
         Some(_) => "dev.azure.com".to_owned(),
         None => bare.to_owned(),
     }
 }
 
-/// `v3/` and `_git` are of Azure DevOps, `scm/` of Bitbucket Data Center, in one of their two forms each.
-fn plain_path(path: &str) -> String {
+/// The organization in a host of Azure DevOps: `me.visualstudio.com/project/…` is the old form of `dev.azure.com/me/project/…`.
+fn organization(host: &str) -> Option<&str> {
+    // The path of the old form for SSH has it.
+    host.strip_suffix(OLD_AZURE).filter(|name| *name != "vs-ssh")
+}
+
+/// `v3/` and `_git` are of Azure DevOps, `scm/` of Bitbucket Data Center, in one of their two forms each. `organization` is the
+/// part of the path that is in the host.
+fn plain_path(path: &str, organization: Option<&str>) -> String {
     let path = path.trim_matches('/').to_lowercase();
     let path = path.strip_suffix(".git").unwrap_or(&path);
-    let path = path.strip_prefix("v3/").or_else(|| path.strip_prefix("scm/")).unwrap_or(path);
-    path.split('/').filter(|it| !it.is_empty() && *it != "_git").collect::<Vec<_>>().join("/")
+    let is_azure = path.starts_with("v3/") || path.split('/').any(|name| name == "_git");
+    let prefixes: &[&str] = if organization.is_some() { &["defaultcollection/"] } else { &["v3/", "scm/"] };
+    let path = prefixes.iter().find_map(|prefix| path.strip_prefix(prefix)).unwrap_or(path);
+    let names = path.split('/').filter(|name| !name.is_empty() && *name != "_git");
+    let mut names: Vec<&str> = organization.into_iter().chain(names).collect();
+    // The repository with the name of its project: `me/infra/_git/infra` is the long form of `me/_git/infra`.
+    if is_azure && matches!(names.as_slice(), [_, .., project, name] if project == name) {
+        names.pop();
+    }
+    names.join("/")
 }
 
 #[cfg(test)]
@@ -114,6 +132,27 @@ mod tests {
             ("git@altssh.bitbucket.org:me/infra.git", "https://bitbucket.org/me/infra"),
             ("git@ssh.dev.azure.com:v3/me/project/infra", "https://me@dev.azure.com/me/project/_git/infra"),
             ("https://dev.azure.com/me/project/_git/infra", "https://me.visualstudio.com/project/_git/infra"),
+            ("https://dev.azure.com/me/Infra/_git/Infra", "https://dev.azure.com/me/_git/Infra"),
+            ("https://me@dev.azure.com/me/_git/Infra", "https://dev.azure.com/me/Infra/_git/Infra"),
+            ("git@ssh.dev.azure.com:v3/me/infra/infra", "https://dev.azure.com/me/_git/infra"),
+            ("git@ssh.dev.azure.com:v3/me/infra/infra", "https://me.visualstudio.com/_git/infra"),
+            ("me@vs-ssh.visualstudio.com:v3/me/infra/infra", "https://dev.azure.com/me/_git/infra"),
+            (
+                "https://dev.azure.com/me/infra/_git/infra",
+                "https://me.visualstudio.com/DefaultCollection/_git/infra",
+            ),
+            (
+                "https://tfs.example.com/tfs/Main/infra/_git/infra",
+                "https://tfs.example.com/tfs/Main/_git/infra",
+            ),
+            (
+                "ssh://git@ssh.dev.azure.com/v3/me/My%20Project/infra",
+                "https://dev.azure.com/me/My%20Project/_git/infra",
+            ),
+            (
+                "git@ssh.dev.azure.com:v3/me/My%20Project/infra",
+                "https://dev.azure.com/me/my%20project/_git/infra",
+            ),
             ("https://git.example.com/scm/prj/infra.git", "ssh://git@git.example.com:7999/prj/infra.git"),
             ("https://example.com/gitea/me/infra.git", "https://example.com/me/infra.git"),
         ] {
@@ -137,6 +176,10 @@ mod tests {
                 matches!(compare(&Origin::of(infra), &[Origin::of(other)]), Match::Other { .. }),
                 "{other}"
             );
+        }
+        let default = Origin::of("https://dev.azure.com/me/infra/_git/infra");
+        for other in ["https://dev.azure.com/me/infra/_git/shop", "https://dev.azure.com/me/_git/shop"] {
+            assert!(matches!(compare(&default, &[Origin::of(other)]), Match::Other { .. }), "{other}");
         }
         let outer = compare(&Origin::of("http://gitea:3000/me/infra.git"), &[Origin::of(infra)]);
         assert_eq!(outer, Match::OtherHost { named: "git.example.com".into() });

@@ -324,7 +324,25 @@ impl RemoteClient {
             cause @ Cause::AuthenticationFailed if self.credentials.has_passphrase() => {
                 cause.error(doing, format!("{message} (the key is refused, or its passphrase is wrong)"))
             }
+            cause @ Cause::UnknownHost => match self.possible_alias() {
+                Some(host) => cause.error(
+                    doing,
+                    format!(
+                        "{message} (an alias such as `{host}` in `~/.ssh/config` is not known to the agent, which does not \
+                         read that file: write the real host to `url`, and set `auth.sshKeyFile`)"
+                    ),
+                ),
+                None => cause.error(doing, message),
+            },
             cause => cause.error(doing, message),
+        }
+    }
+
+    /// The host of an SSH remote, if it may be a name that only the SSH configuration of a user knows.
+    fn possible_alias(&self) -> Option<&str> {
+        match &self.remote {
+            RepoUrl::Ssh { host, .. } if !host.contains(['.', ':']) => Some(host),
+            RepoUrl::Ssh { .. } | RepoUrl::Http(_) | RepoUrl::Local(_) => None,
         }
     }
 

@@ -49,6 +49,18 @@ async fn server_that_cannot_be_reached_has_its_cause() {
 }
 
 #[tokio::test]
+async fn error_names_the_file_of_an_alias_for_ssh() {
+    let origin = Origin::new();
+    for (url, is_named) in [("git@invalid:me/infra.git", true), ("git@git.invalid:me/infra.git", false)] {
+        let auth = Auth { host_keys: vec!["SHA256:AAAA".to_owned()], ..Auth::default() };
+        let options = RepositoryOptions { credentials: with_auth(auth), ..options(&origin, url) };
+        let error = open(options).fetch(None).await.unwrap_err();
+        assert_eq!(error.cause, Cause::UnknownHost, "{error}");
+        assert_eq!(error.message.contains("~/.ssh/config"), is_named, "{error}");
+    }
+}
+
+#[tokio::test]
 async fn answers_of_http_servers_have_their_cause() {
     let origin = Origin::new();
     let server = Server::start(&origin).await;

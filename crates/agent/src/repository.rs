@@ -18,7 +18,6 @@ use driftless_manifest::may_hide;
 use driftless_metrics::{Fetched, Metrics};
 use driftless_model::{AppName, CommitId, CommitInfo, Finding, Timestamp};
 use driftless_plan::{poll_with_jitter, remote_delay};
-use driftless_store as store;
 use driftless_store::{KnownApplication, Store};
 
 use crate::{
@@ -26,8 +25,8 @@ use crate::{
     commits::{
         older_commits::OlderCommits,
         trust::{
-            AcceptedRewrite, RejectedCommit, Trust, accepted_by_applications, check_applications,
-            check_commit, last_accepted, remember_verified, was_verified,
+            AcceptedRewrite, RejectedCommit, Trust, check_applications, check_commit, commits_to_keep,
+            last_accepted, remember_verified, was_verified,
         },
     },
     defect,
@@ -526,9 +525,9 @@ impl<S: CommitSource> RepositoryTask<S> {
         });
     }
 
-    /// Keeps the commits of all revisions in the mirror, even if the branch is rewritten.
+    /// Keeps the commits of all revisions and the last accepted one in the mirror, even if the branch is rewritten.
     async fn keep_revisions(&self) {
-        let kept = match self.commits_of_revisions() {
+        let kept = match commits_to_keep(&self.settings, &self.store) {
             Ok(commits) => self.link.source.keep(commits).await.map_err(|error| chain(&error)),
             Err(error) => Err(chain(&error)),
         };
@@ -539,19 +538,6 @@ impl<S: CommitSource> RepositoryTask<S> {
                 "could not keep the commits of all revisions"
             );
         }
-    }
-
-    fn commits_of_revisions(&self) -> Result<Vec<CommitId>, store::Error> {
-        let mut commits = accepted_by_applications(&self.settings, &self.store)?;
-        for known in self.store.known_applications()? {
-            if known.repository == self.settings.name {
-                let revisions = self.store.revisions(&known.app)?;
-                commits.extend(revisions.into_iter().map(|revision| revision.commit.id));
-            }
-        }
-        commits.sort_unstable();
-        commits.dedup();
-        Ok(commits)
     }
 
     /// The last commits that the applications which reject the newest one accepted.

@@ -172,8 +172,27 @@ pub(crate) async fn last_accepted<S: CommitSource>(
     Ok(Some(Checkout { tag: None, ..checkout }))
 }
 
+/// The commits that a rollback or a rejected newer commit may need: those of all revisions, and the last ones that the repository
+/// and its applications accepted. The last accepted one need not be that of a revision: it may change no application.
+pub(crate) fn commits_to_keep(
+    settings: &config::Repository,
+    store: &Store,
+) -> Result<Vec<CommitId>, store::Error> {
+    let mut commits = accepted_by_applications(settings, store)?;
+    commits.extend(store.last_commit(&settings.name)?);
+    for known in store.known_applications()? {
+        if known.repository == settings.name {
+            let revisions = store.revisions(&known.app)?;
+            commits.extend(revisions.into_iter().map(|revision| revision.commit.id));
+        }
+    }
+    commits.sort_unstable();
+    commits.dedup();
+    Ok(commits)
+}
+
 /// The last commits that the applications with signature settings of their own accepted.
-pub(crate) fn accepted_by_applications(
+fn accepted_by_applications(
     settings: &config::Repository,
     store: &Store,
 ) -> Result<Vec<CommitId>, store::Error> {
@@ -216,4 +235,25 @@ fn fingerprint(commit: &CommitId, policy: &Verify) -> String {
 /// The commit of a [`fingerprint`].
 fn commit_of(fingerprint: &str) -> CommitId {
     CommitId::from_stored(fingerprint.split(' ').next().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use driftless_clock::Clock;
+    use driftless_config::Settings;
+    use driftless_model::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn last_accepted_commit_is_kept_without_a_revision() {
+        let text = "repositories: [{name: infra, url: 'https://git.example/infra.git'}]\n";
+        let settings = Settings::parse("driftless.yaml", text).unwrap().repositories.remove(0);
+        let store = Store::in_memory(Clock::starting_at(Timestamp(1_800_000_000_000))).unwrap();
+        assert!(commits_to_keep(&settings, &store).unwrap().is_empty());
+        let [accepted, other] = ["a", "b"].map(|digit| CommitId::from_stored(digit.repeat(40)));
+        store.set_last_commit("infra", &accepted).unwrap();
+        store.set_last_commit("other", &other).unwrap();
+        assert_eq!(commits_to_keep(&settings, &store).unwrap(), [accepted]);
+    }
 }

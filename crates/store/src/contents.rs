@@ -25,7 +25,7 @@ use driftless_model::{
     WorkloadName,
 };
 
-/// The prefix of files that are being written. The next start removes them.
+/// The prefix of files that are being written or removed. The next start removes them.
 const UNFINISHED: &str = ".new-";
 
 /// The directories of mounted files and of the applications' own folders. It is cheap to clone. Its methods block on the
@@ -46,7 +46,7 @@ struct Shared {
     secrets_lock: Mutex<Option<File>>,
     /// Locked by [`ContentDir::remove_unused`], so that no content is removed while it is being asked for.
     cleanup: RwLock<()>,
-    /// Makes the names of files that are written at the same time unique.
+    /// Makes the names of files that are written or removed at the same time unique.
     writes: AtomicU64,
 }
 
@@ -243,8 +243,7 @@ impl ContentDir {
         }
         let content = contents.get(id).ok_or_else(|| visibility.missing(id))?;
         let folder = self.folder(visibility);
-        let number = self.shared.writes.fetch_add(1, Ordering::Relaxed);
-        let temporary = folder.join(format!("{UNFINISHED}{number}-{}", id.0));
+        let temporary = self.temporary(folder, id);
         let written = write_content(&temporary, content)
             .and_then(|()| touch(&temporary, self.now()))
             .and_then(|()| fs::rename(&temporary, &path))
@@ -293,19 +292,33 @@ impl ContentDir {
         let mut removed = 0;
         for entry in fs::read_dir(folder).map_err(fail("list", folder))? {
             let entry = entry.map_err(fail("list", folder))?;
-            let Ok(name) = entry.file_name().into_string() else { continue };
+            let Ok(id) = entry.file_name().into_string().map(ContentId) else { continue };
             let path = entry.path();
             let modified = entry
                 .metadata()
                 .and_then(|metadata| metadata.modified())
                 .map_err(fail("read the time of", &path))?;
-            if name.starts_with('.') || in_use.contains(&ContentId(name)) || modified > oldest {
+            if id.0.starts_with('.') || in_use.contains(&id) || modified > oldest {
                 continue;
             }
-            remove(&path).map_err(fail("remove", &path))?;
+            let aside = self.set_aside(&path, folder, &id).map_err(fail("remove", &path))?;
+            remove(&aside).map_err(fail("remove", &path))?;
             removed += 1;
         }
         Ok(removed)
+    }
+
+    /// Renames a content before its removal. A folder with some of its files would count as the whole content.
+    fn set_aside(&self, path: &Path, folder: &Path, id: &ContentId) -> io::Result<PathBuf> {
+        let aside = self.temporary(folder, id);
+        fs::rename(path, &aside)?;
+        Ok(aside)
+    }
+
+    /// A path in `folder` for a content that is not whole. Each call gives another one.
+    fn temporary(&self, folder: &Path, id: &ContentId) -> PathBuf {
+        let number = self.shared.writes.fetch_add(1, Ordering::Relaxed);
+        folder.join(format!("{UNFINISHED}{number}-{}", id.0))
     }
 
     fn now(&self) -> SystemTime {
@@ -469,6 +482,27 @@ fn mounted_at(mounts: &str, path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn folder_that_is_half_removed_is_written_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDir::lock(&directory.path().join("state")).unwrap();
+        let dir = ContentDir::open(&state, directory.path(), Clock::System).unwrap();
+        let file = |text: &str| (Arc::from(text.as_bytes()), Access::Read);
+        let tree = ContentTree::from([("a".to_owned(), file("1")), ("b".to_owned(), file("2"))]);
+        let content = Content::Folder(tree);
+        let (id, contents) = (content.id(), Contents::from([(content.id(), content)]));
+        dir.write(&contents, Visibility::Public).unwrap();
+        let path = dir.path(&id, Visibility::Public);
+
+        // The agent is killed while it removes the files.
+        let aside = dir.set_aside(&path, dir.folder(Visibility::Public), &id).unwrap();
+        fs::remove_file(aside.join("a")).unwrap();
+        dir.write(&contents, Visibility::Public).unwrap();
+        assert!(path.join("a").exists() && path.join("b").exists());
+        clear_unfinished(dir.folder(Visibility::Public)).unwrap();
+        assert!(!aside.exists() && path.exists());
+    }
 
     #[test]
     fn file_system_is_that_of_the_deepest_and_latest_mount() {

@@ -94,7 +94,9 @@ impl DownloadPause {
 fn remedy(error: &Error, limits: &Limits) -> Option<&'static str> {
     match (limits.failure(), error.cause) {
         (Some(NetworkFailure::Deadline(_)), _) => Some("raise `timeout`, or use a faster line"),
-        (Some(NetworkFailure::TooLarge(_)), _) | (_, Cause::TooLarge) => Some("keep large files out of Git"),
+        (Some(NetworkFailure::TooLarge(_)), _) | (_, Cause::TooLarge) => {
+            Some("keep large files out of Git, or follow a smaller repository")
+        }
         (_, Cause::DiskFull) if limits.received() >= LARGE_DOWNLOAD => {
             Some("make room on the disk of the state directory")
         }
@@ -143,8 +145,8 @@ mod tests {
         let error = pause.note(commit(1), failed(Cause::TooLarge), &limits, start()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "could not fetch: no; keep large files out of Git. This commit is not downloaded again before \
-             2026-06-01 12:15:00 UTC, unless you run `driftless sync`"
+            "could not fetch: no; keep large files out of Git, or follow a smaller repository. This commit is not \
+             downloaded again before 2026-06-01 12:15:00 UTC, unless you run `driftless sync`"
         );
         pause.end();
         pause.check(commit(1), start()).unwrap();

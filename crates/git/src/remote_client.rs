@@ -296,8 +296,9 @@ impl RemoteClient {
         }
         let said = host_key::without_notes(&said);
         if error.is_resource_exhausted() {
-            let message =
-                "the repository holds an object that needs more than the limit of 256 MiB of memory";
+            // The table of the objects of a pack has the same limit.
+            let message = "the repository holds an object that needs more than the limit of 256 MiB of memory, or more than \
+                           about 6 million objects";
             return Cause::TooLarge.error(doing, message);
         }
         let causes = causes(error);

@@ -177,7 +177,7 @@ fn help(error: &Error, repository: &Repository) -> String {
         Cause::Redirected => "write the new address of the repository to `url`".to_owned(),
         Cause::NotAGitServer => "correct `url`: it is the address for `git clone`".to_owned(),
         Cause::ServerRefused => format!("try it from this machine: `git ls-remote {url}`"),
-        Cause::TooLarge => "keep large files out of the followed branch".to_owned(),
+        Cause::TooLarge => "keep large files out of the followed branch, or follow a smaller repository".to_owned(),
         Cause::SubmoduleRefused => "correct `.gitmodules` in Git, or leave `submodules` off".to_owned(),
         Cause::InvalidSettings => "correct the keys of the repository that the message names".to_owned(),
         Cause::ProgramMissing => "install it: `apt install openssh-client` or `apt install git`".to_owned(),

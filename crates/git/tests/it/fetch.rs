@@ -515,7 +515,7 @@ async fn a_small_pack_that_unpacks_to_more_than_fits_is_refused() {
     origin.commit_all("a bomb");
     let repository = local(&origin);
     let error = rejection(repository.fetch(None).await);
-    assert!(error.contains("256 MiB"), "{error}");
+    assert!(error.contains("256 MiB") && error.contains("6 million objects"), "{error}");
 
     origin.work(&["reset", "-q", "--hard", "HEAD^"]);
     let id = origin.commit_all("after it");

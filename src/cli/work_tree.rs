@@ -212,6 +212,10 @@ impl Files for WorkTree {
         self.files().id(path)
     }
 
+    fn similar(&self, path: &str) -> Result<Option<String>, ReadError> {
+        self.files().similar(path)
+    }
+
     fn is_encrypted(&self, path: &str) -> bool {
         self.files().is_encrypted(path)
     }

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, fmt, ops::Bound, sync::Arc};
 
+use super::similar::similar_path;
+
 /// A read-only view of one commit's files. Paths are relative to the repository's root, with `/`, without
 /// `.` and `..`; the root itself is the empty path. Symbolic links inside the repository are followed by the
 /// implementation; links out of it do not exist.
@@ -25,6 +27,15 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// The files and folders directly inside a folder that a checkout has and that do not exist here, because Git ignores them; with the
     /// rest of their paths if they are in a folder that has nothing else. Only files on a disk know it, before they are in a commit.
     fn ignored(&self, folder: &str) -> Result<Vec<String>, ReadError>;
+
+    /// The path that people take for this missing one, or for the folder of it that is missing, because it differs in letter case or
+    /// Unicode form only.
+    fn similar(&self, path: &str) -> Result<Option<String>, ReadError> {
+        let exists = |path: &str| Ok(self.entry(path)?.is_some());
+        similar_path(path, exists, |folder| {
+            Ok(self.list(folder)?.into_iter().map(|(name, _)| name).collect())
+        })
+    }
 
     /// Whether a file that was read before is encrypted in the repository. Its content may not reach a disk in clear,
     /// nor a message.

@@ -87,6 +87,10 @@ impl Files for WithHostFiles<'_> {
         self.files.id(path)
     }
 
+    fn similar(&self, path: &str) -> Result<Option<String>, ReadError> {
+        self.files.similar(path)
+    }
+
     fn is_encrypted(&self, path: &str) -> bool {
         match self.of_host(path) {
             Ok(Some(file)) => file.is_secret,

@@ -69,6 +69,10 @@ impl Files for Interruptible {
         self.continued(folder)?.ignored(folder)
     }
 
+    fn similar(&self, path: &str) -> Result<Option<String>, ReadError> {
+        self.continued(path)?.similar(path)
+    }
+
     fn is_encrypted(&self, path: &str) -> bool {
         self.files.is_encrypted(path)
     }

@@ -29,6 +29,7 @@ mod ignore;
 mod interruptible;
 pub mod paths;
 mod reads;
+mod similar;
 mod swarm_files;
 
 pub use bounded::Bounded;
@@ -40,6 +41,7 @@ pub use host_files::{HostFile, WithHostFiles};
 pub use host_values::HostValues;
 pub use interruptible::{InterruptOnDrop, Interruptible};
 pub use reads::{Reads, Recorder};
+pub use similar::similar_path;
 pub use swarm_files::{UnfitFile, folder_hides_nothing, swarm_files};
 
 /// The largest file that is read as a manifest, in bytes.

@@ -16,6 +16,7 @@ pub struct Reads {
     entries: BTreeMap<String, Option<Entry>>,
     folders: BTreeMap<String, Vec<(String, Entry)>>,
     links: BTreeMap<String, BTreeMap<String, String>>,
+    similar: BTreeMap<String, Option<String>>,
     /// The ids of files.
     files: BTreeMap<String, String>,
     /// Some answer has no id, so the next commit always counts as changed.
@@ -50,6 +51,7 @@ impl Reads {
             && self.entries.iter().all(|(path, entry)| files.entry(path).as_ref() == Ok(entry))
             && self.folders.iter().all(|(path, list)| files.list(path).as_ref() == Ok(list))
             && self.links.iter().all(|(path, links)| files.links(path).as_ref() == Ok(links))
+            && self.similar.iter().all(|(path, similar)| files.similar(path).as_ref() == Ok(similar))
     }
 }
 
@@ -117,6 +119,15 @@ impl Files for Recorder<'_> {
         self.files.ignored(folder)
     }
 
+    fn similar(&self, path: &str) -> Result<Option<String>, ReadError> {
+        let similar = self.files.similar(path);
+        self.note(|it| match &similar {
+            Ok(similar) => drop(it.similar.insert(path.to_owned(), similar.clone())),
+            Err(_) => it.is_incomplete = true,
+        });
+        similar
+    }
+
     fn is_encrypted(&self, path: &str) -> bool {
         self.files.is_encrypted(path)
     }
@@ -145,11 +156,12 @@ mod tests {
         assert!(recorder.read("none", 9).is_err());
         assert_eq!(recorder.entry("other"), Ok(None));
         assert_eq!(recorder.list("a").map(|it| it.len()), Ok(2));
+        assert_eq!(recorder.similar("Other"), Ok(None));
         let reads = recorder.finish();
 
         assert!(reads.hold_in(&files));
         assert!(reads.hold_in(&MemoryFiles::new([("a/x", "1"), ("a/y", "2"), ("b", "2"), ("c", "1")])));
-        for changed in [("a/x", "2"), ("none", ""), ("other", ""), ("a/z", "")] {
+        for changed in [("a/x", "2"), ("none", ""), ("other", ""), ("a/z", ""), ("OTHER", "")] {
             let after = MemoryFiles::new(before.into_iter().chain([changed]));
             assert!(!reads.hold_in(&after), "{changed:?}");
         }

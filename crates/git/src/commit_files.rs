@@ -20,7 +20,7 @@ use super::{
     filtered,
     mirror::{Damage, Mirror, damage},
 };
-use driftless_files::{Entry, Files, ReadError};
+use driftless_files::{Entry, Files, ReadError, similar_path};
 
 /// The files of a commit, or of another tree. Readable as long as this value lives, even during fetches and repacking.
 pub(super) struct CommitFiles {
@@ -147,6 +147,12 @@ impl Files for CommitFiles {
         Ok(Vec::new())
     }
 
+    fn similar(&self, path: &str) -> Result<Option<String>, ReadError> {
+        self.with(path, |handle| {
+            similar_path(path, |path| Ok(handle.find(path)?.is_some()), |folder| handle.names(folder)).map(Ok)
+        })
+    }
+
     fn is_encrypted(&self, _: &str) -> bool {
         false
     }
@@ -185,6 +191,14 @@ impl Handle {
             }
         }
         Ok(entries)
+    }
+
+    /// The names in a folder, also those of links that lead nowhere.
+    fn names(&self, folder: &str) -> Result<Vec<String>, Damage> {
+        let Some(found) = self.find(folder)?.filter(|found| found.mode.is_tree()) else {
+            return Ok(Vec::new());
+        };
+        Ok(self.folder(found.id)?.keys().cloned().collect())
     }
 
     fn links(&self, folder: &str) -> Result<Result<BTreeMap<String, String>, ReadError>, Damage> {

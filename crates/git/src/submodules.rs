@@ -383,6 +383,12 @@ impl Files for FilesWithSubmodules {
         }
     }
 
+    fn similar(&self, path: &str) -> Result<Option<String>, ReadError> {
+        let Some((files, rest)) = self.module(path) else { return self.files.similar(path) };
+        let place = path.strip_suffix(rest).unwrap_or_default().trim_end_matches('/');
+        Ok(files.similar(rest)?.map(|found| join(place, &found)))
+    }
+
     fn is_encrypted(&self, _: &str) -> bool {
         false
     }

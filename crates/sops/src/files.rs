@@ -60,6 +60,10 @@ impl Files for DecryptedFiles {
         Ok(id.map(|id| if self.keys.is_empty() { id } else { format!("{id}+{}", self.keys.fingerprint()) }))
     }
 
+    fn similar(&self, path: &str) -> Result<Option<String>, ReadError> {
+        self.files.similar(path)
+    }
+
     fn is_encrypted(&self, path: &str) -> bool {
         self.encrypted.lock().unwrap_or_else(PoisonError::into_inner).contains(path)
     }

@@ -61,6 +61,10 @@ impl Files for DamageRecorder<'_> {
         self.noted(self.files.ignored(folder))
     }
 
+    fn similar(&self, path: &str) -> Result<Option<String>, ReadError> {
+        self.noted(self.files.similar(path))
+    }
+
     fn is_encrypted(&self, path: &str) -> bool {
         self.files.is_encrypted(path)
     }

@@ -33,6 +33,9 @@ const SELINUX_HELP: &str =
 const IGNORED_HELP: &str =
     "mount the folder by its absolute path on the host, or store the file encrypted in Git (docs/secrets.md)";
 
+/// Ends the statement that a path is like another one.
+const DIFFERENCE: &str = "which differs in letter case or Unicode form only";
+
 /// Folders inside folders. A deeper one is a link that leads back into its own folder.
 const DEEPEST: usize = 64;
 
@@ -337,14 +340,19 @@ impl<'a> MountedFiles<'a> {
             }
         }
         if !is_tracked && !create {
-            return Err(format!("`{resolved}` does not exist in the repository"));
+            return Err(self.missing(&resolved));
         }
         if inside.starts_with(paths::PARENT) {
             warnings.push(format!(
                 "`{path}` is outside of the application's folder: this application has its own copy, `{inside}`"
             ));
         }
-        if !is_tracked && mount.read_only && !is_shared {
+        let similar = if is_tracked { None } else { self.similar(&resolved) };
+        if let Some(similar) = similar {
+            warnings.push(format!(
+                "`{resolved}` is not in the repository, but `{similar}` is, {DIFFERENCE}: its files are not mounted"
+            ));
+        } else if !is_tracked && mount.read_only && !is_shared {
             warnings.push(format!("`{resolved}` is not in the repository, so an empty folder is mounted"));
         }
         Ok(MountSource::AppFolder(inside))
@@ -468,8 +476,23 @@ impl<'a> MountedFiles<'a> {
                 Ok(Content::Folder(tree))
             }
             Some(Entry::Submodule) => Err(format!("`{path}` is a submodule, which is not fetched")),
-            None => Err(format!("`{path}` does not exist in the repository")),
+            None => Err(self.missing(path)),
         }
+    }
+
+    /// The message about a path of the repository that has nothing.
+    fn missing(&self, path: &str) -> String {
+        match self.similar(path) {
+            Some(similar) => {
+                format!("`{path}` does not exist in the repository, but `{similar}` does, {DIFFERENCE}")
+            }
+            None => format!("`{path}` does not exist in the repository"),
+        }
+    }
+
+    /// The path in the repository that the author of a missing one may mean. A mount does not depend on it.
+    fn similar(&self, path: &str) -> Option<String> {
+        self.files.similar(path).ok().flatten()
     }
 
     fn folder(

@@ -202,6 +202,39 @@ fn mount_of_a_missing_file_is_an_error_or_a_warning() {
     assert!(warned.findings[0].message.contains("an empty folder is mounted"), "{:?}", warned.findings);
 }
 
+#[test]
+fn mount_in_another_letter_case_than_in_git_is_a_warning() {
+    for (path, similar) in [
+        ("./Config", "shop/config"),
+        ("./config/App.conf", "shop/config/app.conf"),
+        ("./M\u{fc}ller", "shop/Mu\u{308}ller"),
+    ] {
+        let strict = format!("{{type: bind, source: {path}, target: /c, bind: {{create_host_path: false}}}}");
+        for (mount, is_error) in
+            [(format!("'{path}:/c'"), false), (format!("'{path}:/c:ro'"), false), (strict, true)]
+        {
+            let text = format!("services: {{web: {{image: a, volumes: [{mount}]}}}}\n");
+            let files = MemoryFiles::new([
+                ("shop/compose.yaml", text.as_str()),
+                ("shop/config/app.conf", "1"),
+                ("shop/Mu\u{308}ller/a", "2"),
+            ]);
+            let rendered = render(&files, &app(&files, "shop"));
+            assert_eq!(rendered.stack.is_none(), is_error, "{mount}");
+            let messages: Vec<&str> = rendered.findings.iter().map(|it| it.message.as_str()).collect();
+            assert!(
+                messages.len() == 1 && messages[0].contains(&format!("but `{similar}` ")),
+                "{messages:?}"
+            );
+        }
+    }
+    let files = MemoryFiles::new([
+        ("compose.yaml", "services: {web: {image: a, volumes: ['./data:/c']}}\n"),
+        ("database/a", "1"),
+    ]);
+    assert_eq!(render(&files, &app(&files, "")).findings, []);
+}
+
 /// The sources of the mounts of services, which are written as `NAME: [MOUNT, …]`, and the warnings.
 fn sources(services: &str) -> (BTreeMap<String, Vec<MountSource>>, Vec<String>) {
     let services = services.replace(": [", ": {image: a, volumes: [").replace(']', "]}");

@@ -121,6 +121,8 @@ async fn a_first_fetch_brings_the_commit_and_its_files() {
         assert_eq!(text(&checkout, "app/env/.env"), "A=1");
         assert_eq!(files.entry("").unwrap(), Some(Entry::Folder));
         assert_eq!(files.entry("app/none").unwrap(), None);
+        assert_eq!(files.similar("app/Env/.env").unwrap().as_deref(), Some("app/env"));
+        assert_eq!(files.similar("RUN.sh/x").unwrap().as_deref(), Some("run.sh"));
         assert_eq!(files.list("none").unwrap(), []);
         assert_eq!(files.read("none", LIMIT), Err(ReadError::Missing("none".into())));
         assert_eq!(files.read("app", LIMIT), Err(ReadError::Folder("app".into())));

@@ -225,12 +225,19 @@ pub(super) fn backup(args: &BackupArgs, context: &Context<'_>) -> Result<ExitSta
 pub(super) fn restore(args: &RestoreArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let files = args.state.files(context)?;
     let options = RestoreOptions { replace: args.replace, force: args.force };
-    let Restored { in_use, without_bits } =
+    let Restored { in_use, in_use_elsewhere, without_bits } =
         driftless_store::restore(&args.file, &files.folder, options).map_err(Error::Restore)?;
     for application in in_use {
         let application = plain(&application);
         context.screen.say(format!(
             "warning: containers of {application} use the folders that were set aside: restart them with `docker restart`"
+        ));
+    }
+    for application in in_use_elsewhere {
+        let application = plain(&application);
+        context.screen.say(format!(
+            "warning: containers of {application} write to its folder in another state directory, and the restored one is older: \
+             the agent leaves these containers until you remove them (docs/state.md#move-the-state-directory)"
         ));
     }
     for path in without_bits.iter().take(MOST_NAMED) {

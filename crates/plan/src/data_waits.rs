@@ -168,6 +168,15 @@ impl Wait {
         Self::workload(workload, WaitReason::DataInUse, sentence)
     }
 
+    /// The containers write to a folder of the workload in another state directory, whose path is `place`.
+    pub(crate) fn folder_moved(workload: &WorkloadName, place: &str, containers: &[&str]) -> Self {
+        let (listed, names) = (containers.join(", "), containers.join(" "));
+        let sentence = format!(
+            "needs the folder of the application in the present state directory, and {listed} writes to {place} in another one: nothing is created, started or replaced until {listed} is removed (`docker stop {names}`, copy the newer files to the present directory, then `docker rm {names}`), or until `stateDir` is as before (docs/state.md#move-the-state-directory)"
+        );
+        Self::workload(workload, WaitReason::DataInUse, sentence)
+    }
+
     /// The container `by` of an application that this agent does not manage any more writes to `place`.
     pub(crate) fn data_in_use_by_forgotten(
         workload: &WorkloadName,

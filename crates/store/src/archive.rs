@@ -24,7 +24,7 @@ use crate::{
     database::schema_version,
     error::Error,
     file_entry::{BLOCK, FileEntry},
-    folder_mounts::{mount_points_in, mounted_in},
+    folder_mounts::{mount_points_in, mounted_anywhere, mounted_in},
     partial_file::PartialFile,
     state_dir::{BACKUP, BACKUP_JOURNAL, StateDir},
 };
@@ -213,6 +213,8 @@ pub struct RestoreOptions {
 pub struct Restored {
     /// The applications whose folders running containers have mounted: the containers go on with those that were set aside.
     pub in_use: Vec<String>,
+    /// The applications whose folders in another state directory running containers have mounted: the agent leaves these containers.
+    pub in_use_elsewhere: Vec<String>,
     /// The files and folders without their setuid or setgid bit, by their paths in the state directory. Without the capability `FSETID`
     /// the kernel leaves it out, and reports success.
     pub without_bits: Vec<PathBuf>,
@@ -238,6 +240,8 @@ pub fn restore(file: &Path, state_dir: &Path, options: RestoreOptions) -> Result
     check_database(&new.0.join(DATABASE), file)?;
     let has_folders = new.0.join(APPLICATIONS).is_dir();
     let in_use = if has_folders { check_folders(path, options)? } else { Vec::new() };
+    let mut elsewhere = mounted_anywhere(APPLICATIONS, &folder_names(&new.0.join(APPLICATIONS)));
+    elsewhere.retain(|name| !in_use.contains(name));
     let aside = free_name(path, "before-restore");
     fs::create_dir(&aside).map_err(failed("create", &aside))?;
     if path.join(AGENT_ID).exists() {
@@ -259,7 +263,15 @@ pub fn restore(file: &Path, state_dir: &Path, options: RestoreOptions) -> Result
     }
     // Nothing was there before.
     let _ = fs::remove_dir(&aside);
-    exchanged.map(|()| Restored { in_use, without_bits })
+    let in_use_elsewhere = elsewhere.into_iter().collect();
+    exchanged.map(|()| Restored { in_use, in_use_elsewhere, without_bits })
+}
+
+/// The names of the folders in a folder.
+fn folder_names(folder: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.filter_map(|folder| folder.file_name().into_string().ok()).collect()
 }
 
 /// Whether the folders of applications may be set aside. Returns the applications whose folders running containers use.

@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeSet,
+    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
 };
@@ -71,13 +72,38 @@ pub(crate) fn mounted_in(folder: &Path) -> BTreeSet<PathBuf> {
     let own = mounts_of("self");
     let Ok(folder) = folder.canonicalize() else { return BTreeSet::new() };
     let Some((device, path)) = place_of(&folder, &own) else { return BTreeSet::new() };
+    let sources = mounts_of_others(&own).filter(|mount| mount.device == device).map(|mount| mount.source);
+    sources.filter_map(|source| Some(source.strip_prefix(&path).ok()?.to_owned())).collect()
+}
+
+/// The mounts of all processes, without those that this process has at the same place.
+fn mounts_of_others(own: &[MountLine]) -> impl Iterator<Item = MountLine> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let names = processes.filter_map(|process| process.file_name().into_string().ok());
     let numbers = names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
-    let mounts = numbers.flat_map(|process| mounts_of(&process));
-    let others = mounts.filter(|mount| mount.device == device && !own.contains(mount));
-    let sources = others.map(|mount| mount.source);
-    sources.filter_map(|source| Some(source.strip_prefix(&path).ok()?.to_owned())).collect()
+    numbers.flat_map(|process| mounts_of(&process)).filter(move |mount| !own.contains(mount))
+}
+
+/// Those of these applications of which running processes have mounted a folder in any state directory. `applications` is the name of
+/// the folder with the folders of applications.
+pub(crate) fn mounted_anywhere(applications: &str, names: &BTreeSet<String>) -> BTreeSet<String> {
+    if names.is_empty() {
+        return BTreeSet::new();
+    }
+    let sources = mounts_of_others(&mounts_of("self")).map(|mount| mount.source).collect();
+    applications_of(applications, names, &sources)
+}
+
+fn applications_of(
+    applications: &str,
+    names: &BTreeSet<String>,
+    sources: &BTreeSet<PathBuf>,
+) -> BTreeSet<String> {
+    let is_in = |source: &PathBuf, name: &String| {
+        let folders: Vec<&OsStr> = source.iter().collect();
+        folders.windows(2).any(|pair| *pair == [OsStr::new(applications), OsStr::new(name)])
+    };
+    names.iter().filter(|name| sources.iter().any(|source| is_in(source, name))).cloned().collect()
 }
 
 #[cfg(test)]
@@ -105,6 +131,18 @@ mod tests {
         assert!(found(&["/", "/srv", "/srv/apps-2"]).is_empty());
         let inner = ["/srv/apps", "/srv/apps/photos", "/srv/apps/photos/data"];
         assert_eq!(found(&inner), inner.iter().map(PathBuf::from).collect());
+    }
+
+    #[test]
+    fn folders_of_applications_are_found_in_any_directory() {
+        let names = BTreeSet::from(["shop".to_owned(), "blog".to_owned()]);
+        let found = |source: &str| applications_of("applications", &names, &BTreeSet::from([source.into()]));
+        let shop = BTreeSet::from(["shop".to_owned()]);
+        assert_eq!(found("/var/lib/driftless/applications/shop/data"), shop);
+        assert_eq!(found("/applications/shop"), shop, "the directory is a disk of its own");
+        for other in ["/srv/applications/shop-2/data", "/srv/shop/applications", "/srv/blog"] {
+            assert_eq!(found(other), BTreeSet::new(), "{other}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The engine's types as ours. Pure functions. For a container created from a specification, the configuration read back
+//! The engine's types as ours. Pure functions, but that a mount in a former state directory is looked up. For a container created from a specification, the configuration read back
 //! here equals the specification applied to the image's defaults.
 
 mod container;

@@ -1,7 +1,11 @@
 //! Mounts, read back from their specification in either form and from the actual mounts; which anonymous volumes a new
 //! container inherits from the one it replaces, and which are removed with their container.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::unix::fs::MetadataExt,
+    path::Path,
+};
 
 use bollard::models as api;
 use driftless_model::{
@@ -237,8 +241,8 @@ impl Owner {
 
 /// The source of a mount below the agent's folders; `None` for any other path.
 fn own_folder(path: &str, target: &str, owner: &Owner, paths: &MountPaths) -> Option<MountSource> {
-    let path = std::path::Path::new(path);
-    let below = |dir: &std::path::Path| {
+    let path = Path::new(path);
+    let below = |dir: &Path| {
         let rest = path.strip_prefix(dir).ok()?.to_str()?;
         (!rest.is_empty() && !rest.contains('/')).then(|| ContentId(rest.to_owned()))
     };
@@ -257,8 +261,22 @@ fn own_folder(path: &str, target: &str, owner: &Owner, paths: &MountPaths) -> Op
             }
         }
     }
-    let rest = path.strip_prefix(paths.app.join(app.as_str())).ok()?.to_str()?;
+    let folder = paths.app.join(app.as_str());
+    let rest = path.strip_prefix(&folder).ok().or_else(|| rest_of_former(path, &folder))?.to_str()?;
     Some(MountSource::AppFolder(if rest.is_empty() { ".".to_owned() } else { rest.to_owned() }))
+}
+
+/// The rest of a path below an application's folder in a former state directory, if it leads to the same place as below the present one:
+/// the directory was moved, and a link or mount has its former place.
+fn rest_of_former<'p>(path: &'p Path, folder: &Path) -> Option<&'p Path> {
+    let names =
+        |folder: &Path| Some((folder.parent()?.file_name()?.to_owned(), folder.file_name()?.to_owned()));
+    let wanted = names(folder)?;
+    let former = path.ancestors().find(|former| names(former).as_ref() == Some(&wanted))?;
+    let rest = path.strip_prefix(former).ok()?;
+    let identity = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+    let found = identity(path)?;
+    (identity(&folder.join(rest)) == Some(found)).then_some(rest)
 }
 
 fn bind(path: String) -> MountSource {

@@ -30,6 +30,27 @@ fn size_of_a_memory_file_system_as_a_share_is_kept_as_text() {
 }
 
 #[test]
+fn link_in_the_former_place_leads_to_the_same_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let (former, present) = (folder.path().join("former"), folder.path().join("present"));
+    let paths = MountPaths { content: "/c".into(), secret: "/s".into(), app: present.join("applications") };
+    std::fs::create_dir_all(paths.app.join("shop/data")).unwrap();
+    let source = former.join("applications/shop/data");
+    let json = serde_json::json!({
+        "Config": { "Labels": { (label::APPLICATION): "shop" } },
+        "HostConfig": { "Mounts": [{ "Type": "bind", "Source": source, "Target": "/data" }] },
+    });
+    let found: api::ContainerInspectResponse = serde_json::from_value(json).unwrap();
+    let path = || container(&found, &paths, &Defaults::default()).mounts[0].app_folder().map(str::to_owned);
+    std::fs::create_dir_all(&source).unwrap();
+    assert_eq!(path(), None, "a copy is another folder");
+    std::fs::remove_dir_all(&former).unwrap();
+    assert_eq!(path(), None, "it is gone");
+    std::os::unix::fs::symlink(&present, &former).unwrap();
+    assert_eq!(path().as_deref(), Some("data"));
+}
+
+#[test]
 fn labels_of_docker_desktop_are_not_read() {
     let labels = serde_json::json!({ "desktop.docker.io/binds/0/Source": "/home/ada", "tier": "web" });
     let found = read(serde_json::json!({ "Config": { "Labels": labels } }), &Defaults::default());

@@ -13,7 +13,7 @@ use driftless_model::{
 use crate::{
     cause::Cause,
     decide::{
-        create, former_folder, images, job_retry, pod_parts,
+        create, former_folder, images, job_retry, moved_folder, pod_parts,
         preconditions::{self, Preconditions},
         repair, secrets, waves,
     },
@@ -58,6 +58,11 @@ fn run(draft: &mut Draft<'_>, parts: &[JobPart<'_>]) {
     let awaiting = parts.iter().find_map(|part| former_folder::reason_to_wait(draft.facts, part.subject));
     if let Some(wait) = awaiting.filter(|_| may_begin) {
         former_folder::wait_for_folder(draft, wait);
+        return;
+    }
+    let moved = parts.iter().find_map(|part| moved_folder::reason_to_wait(draft.facts, part.subject));
+    if let Some(wait) = moved.filter(|_| may_begin && !parts.iter().any(is_at_work)) {
+        draft.wait(wait);
         return;
     }
     let Some(cleared) = clear(draft, parts) else { return };

@@ -14,6 +14,7 @@ mod group;
 mod images;
 pub(crate) mod job_retry;
 pub(crate) mod jobs;
+mod moved_folder;
 mod namespaces;
 mod orphans;
 mod other_agent;

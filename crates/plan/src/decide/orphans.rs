@@ -4,7 +4,10 @@ use driftless_model::{Instance, State, Subject};
 
 use crate::{
     cause::Cause,
-    decide::{other_writers, preconditions, prune, rollout, secrets, stateful_order, teardown, writers},
+    decide::{
+        moved_folder, other_writers, preconditions, prune, rollout, secrets, stateful_order, teardown,
+        writers,
+    },
     draft::{Draft, heal::Difference},
     facts::{
         Facts, cron,
@@ -20,6 +23,9 @@ use crate::{
 /// Removes impostors and runs that are no longer kept at once, and other orphans once all images of the stack are here.
 pub(crate) fn remove_orphans(draft: &mut Draft<'_>) {
     for (impostor, difference) in &draft.facts.instances.impostors {
+        if moved_folder::holds_back(draft.facts, impostor) {
+            continue;
+        }
         let difference =
             Difference::container(&impostor.name, &difference.field, &difference.want, &difference.found)
                 .of(&impostor.instance.workload)
@@ -47,6 +53,9 @@ pub(crate) fn remove_orphans(draft: &mut Draft<'_>) {
         }
         if is_prune_protected(&orphan.config.labels) {
             draft.wait(Wait::prune_protected("container", &orphan.name));
+            continue;
+        }
+        if moved_folder::holds_back(draft.facts, orphan) {
             continue;
         }
         // A desired container uses its namespaces. It is removed when that container has another one, unless the one with these

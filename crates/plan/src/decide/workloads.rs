@@ -6,7 +6,7 @@ use crate::{
     decide::{
         addresses,
         canary::roll_canary,
-        files, former_folder, own_update,
+        files, former_folder, moved_folder, own_update,
         rollout::{allow_starts, complete, keep, roll, wait_paused},
         secrets, stateful_order, waves,
         writers::new_owner,
@@ -232,8 +232,8 @@ fn keep_at(draft: &mut Draft<'_>, kept: Subject<'_>, members: &[&Instance]) {
     }
 }
 
-/// Whether a workload is not to be touched at all: Docker Compose runs it, it lacks a secret or the folder of another application, or it
-/// is what this agent runs in.
+/// Whether a workload is not to be touched at all: Docker Compose runs it, it lacks a secret or the folder of another application, its
+/// folder is in another state directory, or it is what this agent runs in.
 fn is_held_back(draft: &mut Draft<'_>, subject: Subject<'_>) -> bool {
     let Subject { name, workload: wanted } = subject;
     let members = draft.facts.instances.members_of(name);
@@ -242,7 +242,10 @@ fn is_held_back(draft: &mut Draft<'_>, subject: Subject<'_>) -> bool {
         keep(draft, members);
         return true;
     }
-    if secrets::hold(draft, subject, members) || former_folder::hold(draft, subject, members) {
+    if secrets::hold(draft, subject, members)
+        || former_folder::hold(draft, subject, members)
+        || moved_folder::hold(draft, subject, members)
+    {
         return true;
     }
     let Some(own) = members.iter().find(|it| draft.facts.observed.own.as_ref() == Some(&it.id)) else {

@@ -33,6 +33,8 @@ mod image_updates;
 mod image_uses;
 // Incidents of applications that are well for moments only.
 mod incidents;
+// Folders in another state directory than the present one.
+mod moved_folder;
 // Slots and names of instances.
 mod names;
 // Services that run in another Compose project.

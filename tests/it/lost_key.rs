@@ -6,7 +6,7 @@ use std::{fs, path::Path, time::Duration};
 use driftless_agent::{RequestKind, Rollback};
 use driftless_clock::Clock;
 use driftless_model::{Observed, Until};
-use driftless_store::{StateDir, Store};
+use driftless_store::{RestoreOptions, StateDir, Store, back_up, restore};
 
 use crate::sample::NOON;
 use crate::simulation::{Simulation, app, minutes};
@@ -135,4 +135,82 @@ spec: {containers: [{name: web, image: 'web:1'}]}
     assert_eq!(simulation.images(), ["web:1"]);
     let events = simulation.store.events(0, 1000, None).unwrap();
     assert_eq!(events.iter().filter(|event| event.reason == "JobsNotRunAgain").count(), 1);
+}
+
+/// The backup is older than the last commit, of which everything was done.
+#[tokio::test(start_paused = true)]
+async fn restored_backup_runs_no_job_or_hook_again() {
+    let pod = |version: u8| {
+        format!(
+            "apiVersion: v1
+kind: Pod
+metadata: {{name: web}}
+spec: {{containers: [{{name: web, image: 'web:{version}'}}]}}
+"
+        )
+    };
+    let job = |name: &str, more: &str, ttl: &str| {
+        format!(
+            "---
+apiVersion: batch/v1
+kind: Job
+metadata: {{name: {name}{more}}}
+spec:
+{ttl}  template:
+    spec:
+      restartPolicy: Never
+      containers: [{{name: {name}, image: '{name}:1'}}]
+"
+        )
+    };
+    let hook = |phase: &str| format!(", annotations: {{argocd.argoproj.io/hook: {phase}}}");
+    let hooks = job("dump", &hook("PreSync"), "") + &job("warm", &hook("PostSync"), "");
+    let job = job("migrate", "", "  ttlSecondsAfterFinished: 60\n");
+    let first = pod(1) + &hooks;
+    let [second, third] = [2, 3].map(|version| pod(version) + &hooks + &job);
+    let directory = tempfile::tempdir().unwrap();
+    let (folder, file) = (directory.path().join("state"), directory.path().join("backup.tar"));
+    let state = StateDir::lock(&folder).unwrap();
+    let mut simulation = Simulation::idle_at(Clock::starting_at(NOON));
+    simulation.store = Store::open(&state, simulation.clock).unwrap().store;
+    simulation.store.agent_id().unwrap();
+    simulation.docker.faults(|faults| {
+        for image in ["migrate:1", "dump:1", "warm:1"] {
+            faults.exits.insert(image.to_owned(), (Duration::from_secs(2), 0));
+        }
+    });
+    simulation.git.push_files("Ada", &[("shop/app.yaml", first.as_str())]);
+    let mut simulation = simulation.begun();
+    simulation.synced_with_tip().await;
+    back_up(&folder, &file).unwrap();
+    simulation.git.push_files("Ada", &[("shop/app.yaml", second.as_str())]);
+    simulation.synced_with_tip().await;
+    minutes(5).await;
+    let created = |simulation: &Simulation, image: &str| {
+        let count = |observed: &Observed| {
+            observed.containers().filter(|container| container.config.image == image).count()
+        };
+        let transcript = simulation.docker.transcript();
+        transcript.iter().filter(|entry| count(&entry.after) > count(&entry.before)).count()
+    };
+    let all =
+        |simulation: &Simulation| ["migrate:1", "dump:1", "warm:1"].map(|image| created(simulation, image));
+    assert_eq!(all(&simulation), [1, 2, 2], "{}", simulation.story());
+
+    simulation.crash();
+    simulation.store = Store::in_memory(simulation.clock).unwrap();
+    drop(state);
+    restore(&file, &folder, RestoreOptions { replace: true, force: false }).unwrap();
+    let state = StateDir::lock(&folder).unwrap();
+    simulation.store = Store::open(&state, simulation.clock).unwrap().store;
+    assert!(simulation.store.is_restored(&app()).unwrap());
+    simulation.begin();
+    simulation.synced_with_tip().await;
+    minutes(5).await;
+    assert_eq!(all(&simulation), [1, 2, 2], "{}", simulation.story());
+    assert!(!simulation.store.is_restored(&app()).unwrap());
+    // The next commit is applied as usual.
+    simulation.git.push_files("Ada", &[("shop/app.yaml", third.as_str())]);
+    simulation.synced_with_tip().await;
+    assert_eq!(all(&simulation), [1, 3, 3], "{}", simulation.story());
 }

@@ -190,7 +190,7 @@ impl StoredRecord {
         self.save(context);
         let names: Vec<&str> = jobs.iter().map(WorkloadName::as_str).collect();
         let message = format!(
-            "the record was lost, and no container of {} is left: taken as complete, and not run again",
+            "the record was lost or restored, and no container of {} is left: taken as complete, and not run again",
             names.join(", ")
         );
         context.event(EventKind::Warning, "JobsNotRunAgain", context.name().as_str(), &message);

@@ -26,6 +26,7 @@ use crate::{
     file_entry::{BLOCK, FileEntry},
     folder_mounts::{mount_points_in, mounted_anywhere, mounted_in},
     partial_file::PartialFile,
+    restored::mark_restored,
     state_dir::{BACKUP, BACKUP_JOURNAL, StateDir},
 };
 
@@ -238,6 +239,7 @@ pub fn restore(file: &Path, state_dir: &Path, options: RestoreOptions) -> Result
     fs::create_dir(&new.0).map_err(failed("create", &new.0))?;
     let without_bits = unpack(file, &new.0)?;
     check_database(&new.0.join(DATABASE), file)?;
+    mark_restored(&new.0.join(DATABASE))?;
     let has_folders = new.0.join(APPLICATIONS).is_dir();
     let in_use = if has_folders { check_folders(path, options)? } else { Vec::new() };
     let mut elsewhere = mounted_anywhere(APPLICATIONS, &folder_names(&new.0.join(APPLICATIONS)));

@@ -58,6 +58,7 @@ mod place;
 mod queues;
 mod release;
 mod repair;
+mod restored;
 mod revisions;
 mod safe_path;
 mod salvage;

@@ -6,6 +6,7 @@ pub(crate) mod changes;
 pub(crate) mod last_version;
 pub(crate) mod overtaken;
 pub(crate) mod pins;
+mod restoration;
 pub(crate) mod stored;
 pub(crate) mod stored_stack;
 pub(crate) mod target;
@@ -40,6 +41,7 @@ use crate::{
         behind::CommitsBehind,
         overtaken::{is_unreached, open_since},
         pins::{current_pin, end_unreadable_pin},
+        restoration::Restoration,
         stored::{forget, policy_now, read_revision},
         stored_stack::StoredStack,
         target::{TargetRevision, image_digests},
@@ -69,6 +71,7 @@ pub(crate) struct Revisions {
     /// It has come back since, and the commit that brought it back is not noted yet.
     is_back: bool,
     loss: StateLoss,
+    restoration: Restoration,
     holds: CommitHolds,
     resolved: ResolvedStack,
     stored: StoredStack,
@@ -112,6 +115,7 @@ impl Revisions {
             is_forgotten: false,
             is_back: false,
             loss,
+            restoration: Restoration::load(context),
             holds: CommitHolds::default(),
             resolved: ResolvedStack::default(),
             stored: StoredStack::default(),
@@ -178,7 +182,10 @@ impl Revisions {
     ) -> Result<Option<TargetRevision>, store::Error> {
         let held_before = self.holds.take();
         let (policy, pin) = (policy_now(context, desired)?, current_pin(context, desired)?);
-        let target = self.choose_with(context, desired, record, policy, pin)?;
+        let target = match self.target_after_restore(context, desired, record, &policy, pin.as_ref()) {
+            Some(target) => Some(target),
+            None => self.choose_with(context, desired, record, policy, pin)?,
+        };
         self.holds.report(context, desired, held_before.as_ref());
         Ok(target)
     }
@@ -312,14 +319,42 @@ impl Revisions {
                 return Ok(Some(last));
             }
         }
+        Ok(self.unconfirmed(desired, policy, record))
+    }
+
+    /// The newest commit, which may have been applied, or may not. It is compared with the live state, and nothing is changed.
+    fn unconfirmed(&mut self, desired: &Desired, policy: Policy, record: &Record) -> Option<TargetRevision> {
         let rendered = desired.rendered();
-        let newest = rendered.stack.as_ref().zip(rendered.hashes.as_ref());
-        let Some((stack, hashes)) = newest else { return Ok(None) };
+        let (stack, hashes) = rendered.stack.as_ref().zip(rendered.hashes.as_ref())?;
         let (stack, hashes) = self.resolved.of(stack, hashes, record);
         let suspended = Policy { suspended: true, ..policy.clone() };
         let commit = rendered.commit.clone();
         let target = TargetRevision::of_hashed(stack, hashes, commit, suspended, Cause::Start);
-        Ok(Some(TargetRevision { unconfirmed: Some(policy), ..target }))
+        Some(TargetRevision { unconfirmed: Some(policy), ..target })
+    }
+
+    /// After the restoration of a backup, the newest commit is compared once with the live state, before anything is done: it may have
+    /// been applied after the backup. Its hooks and Jobs have run then. `None`: there is nothing to compare, or Git was not read yet.
+    fn target_after_restore(
+        &mut self,
+        context: &AppContext,
+        desired: &Desired,
+        record: &Record,
+        policy: &Policy,
+        pin: Option<&Pin>,
+    ) -> Option<TargetRevision> {
+        if !self.restoration.is_open() || !desired.is_in_git() || self.loss.lost().is_some() {
+            return None;
+        }
+        desired.applicable_stack()?;
+        let newest = self.unconfirmed(desired, policy.clone(), record)?;
+        let is_known = self.current.as_ref().is_some_and(|current| current.stack == newest.hash);
+        // The managers of a Swarm share what was applied.
+        if is_known || pin.is_some() || policy.suspended || policy.engine == EngineKind::Swarm {
+            self.restoration.end(context);
+            return None;
+        }
+        Some(TargetRevision { cause: self.cause_of_next(desired), ..newest })
     }
 
     /// Reads whether state was lost, and reports it once.
@@ -367,14 +402,21 @@ impl Revisions {
     ) -> bool {
         let Some(policy) = target.unconfirmed.take() else { return false };
         if policy.suspended || !is_in_force(&target.stack, observed, context.agent()) {
-            return false;
+            return self.restoration.end(context);
         }
         target.policy = policy;
+        if self.restoration.is_open() {
+            // They are those of an older revision, and would begin again for this one.
+            record.get_mut().hooks = None;
+        }
         record.suppose_completed(context, &target.stack, observed);
         self.begin(context, desired, target);
-        let Some(current) = &self.current else { return false };
+        let is_begun = |current: &&Revision| current.stack == target.hash;
+        let Some(current) = self.current.as_ref().filter(is_begun) else { return false };
         let sync = hooks::Sync { current: Some(current), target };
         hooks::exempt(context, record, &sync, current);
+        record.save(context);
+        self.restoration.end(context);
         true
     }
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use driftless_model::{AppName, Instance, MountSource, Subject, Workload};
+use driftless_model::{AppName, Instance, Mount, MountSource, Subject, Workload};
 
 use crate::{
     decide::rollout::keep,
@@ -55,7 +55,7 @@ pub(super) fn holds_back(facts: &Facts<'_>, container: &Instance) -> bool {
 /// The paths in the application's folder that a workload writes to.
 fn written_paths(workload: &Workload) -> BTreeSet<&str> {
     let mounts = workload.containers().flat_map(|container| &container.mounts);
-    mounts.filter(|mount| !mount.read_only).filter_map(|mount| mount.app_folder()).collect()
+    mounts.filter(|mount| !mount.read_only).filter_map(Mount::app_folder).collect()
 }
 
 /// Whether the folder of a container counts: the agent made it, and its work is not done. The folders of Docker Compose, from which a

@@ -20,6 +20,9 @@ use driftless_web::Accepted;
 /// After a loss of state the agent keeps what runs and applies no new commit, because a pin or a suspension may be
 /// lost. `driftless status` and `/readyz` say so. Set them again with `driftless rollback` and
 /// `driftless suspend` first, then run this command.
+///
+/// While the engine has lost its data, or is another one than before, nothing is changed at all. Mount the disk of its
+/// data or set `docker` back. Or stop what runs on the former engine and restore the volumes, then run this command.
 #[derive(Debug, Args)]
 pub(super) struct RecoverArgs {
     #[command(flatten)]

@@ -135,6 +135,7 @@ mod image_signatures;
 mod image_updates;
 // The API, the event stream and the page.
 mod browser;
+mod other_engine;
 mod page;
 mod web;
 // Plain words in comments, documents and names of tests.

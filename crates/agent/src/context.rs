@@ -14,6 +14,7 @@ use driftless_store::{ContentDir, Store};
 use crate::{
     error::chain,
     fleet::peers::{PeerHosts, Peers},
+    known_engine::KnownEngine,
     other_agents::ownership::Ownership,
     proxy_counters::Proxies,
     wakes::Wakes,
@@ -36,7 +37,7 @@ pub(crate) struct Services {
     pub(crate) events: broadcast::Sender<Event>,
     /// The wakes of all applications.
     pub(crate) wakes: Wakes,
-    /// Knowledge about the agents on the engine.
+    /// Knowledge about the agents on the engine, and whether it is the one of before.
     pub(crate) ownership: Ownership,
     /// The published applications.
     pub(crate) applications: watch::Receiver<Arc<BTreeMap<AppName, Arc<Application>>>>,
@@ -119,6 +120,11 @@ impl AppContext {
 
     pub(crate) fn ownership(&self) -> &Ownership {
         &self.services.ownership
+    }
+
+    /// Whether the engine has the data that the agent has deployed to.
+    pub(crate) fn engine(&self) -> &KnownEngine {
+        self.services.ownership.engine()
     }
 
     pub(crate) fn clock(&self) -> Clock {

@@ -138,7 +138,8 @@ pub struct Readiness {
     pub docker: bool,
     /// Every repository was fetched at least once, or its commit of the last run is in the mirror.
     pub repositories: bool,
-    /// No state was lost, or a user has confirmed the loss, and the state directory is the one that the agent opened.
+    /// No state was lost and the engine has the data of before, or a user has confirmed the loss; and the state directory is the one
+    /// that the agent opened.
     pub state: bool,
     /// The missing parts, in words. Empty if the agent is ready.
     pub message: String,

@@ -209,7 +209,7 @@ impl Publisher {
         let reason = first_error
             .or(rejected)
             .or(held)
-            .or_else(|| inputs.revisions.lost().map(|_| inputs.loss_advice()))
+            .or_else(|| inputs.loss_advice())
             .or_else(|| desired.repository().error.as_ref().map(|error| error.message.clone()));
         self.status = ApplicationStatus {
             observed_generation: self.generation,
@@ -232,6 +232,23 @@ impl Publisher {
         };
         self.publish(inputs, None);
         self.publish_commit_status(inputs, None);
+    }
+
+    /// Publishes that nothing is changed, because the engine does not have the data that the agent has deployed to. The rest of the
+    /// status stays.
+    pub(crate) fn publish_without_data(&mut self, inputs: &StatusInputs<'_>, target: &TargetRevision) {
+        let why = inputs.loss_message().unwrap_or_default();
+        self.status.observed_generation = self.generation;
+        self.status.answered = self.answered(inputs.desired);
+        (self.status.sync, self.status.health) = (SyncStatus::Unknown, HealthStatus::Missing);
+        self.status.message.clone_from(&why);
+        (self.status.obstacle, self.status.lasting_failure) = (Some(why), None);
+        self.status.conditions = inputs.conditions(&self.status.conditions);
+        self.status.waits.clear();
+        self.status.findings = inputs.desired.findings().cloned().collect();
+        self.status.fetched_at = inputs.desired.repository().fetched_at;
+        self.status.observed_at = Some(inputs.now);
+        self.publish(inputs, Some(target));
     }
 
     /// Publishes that a round failed: sync and health are unknown, the rest of the status stays. Without a target, the desired

@@ -56,6 +56,7 @@ use crate::{
     repository::{RepositoryLink, RepositoryLinks},
     requests::{RequestHandler, adopt},
     revisions::{Revisions, last_version::fallback, stored::forget, target::TargetRevision},
+    state_loss::EngineCheck,
     status::StatusInputs,
     swarm::{self, fetch::SwarmFetch, state::Agreement},
     ticket::{Ticket, Tickets},
@@ -393,9 +394,19 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         }
     }
 
-    /// Detects another owner, a loss of state, a removal and newer images in what was observed. Returns how the round ends, if
-    /// that makes another target.
+    /// Detects another engine, another owner, a loss of state, a removal and newer images in what was observed. Returns how the round
+    /// ends, if that makes another target, or if nothing may be changed.
     fn examine(&mut self, target: &mut TargetRevision, observed: &Observed) -> Option<Next> {
+        match self.revisions.check_engine(&self.context, observed) {
+            Ok(EngineCheck::Same) => {}
+            Ok(EngineCheck::SameAgain) => return Some(Next::Round),
+            // Without a plan, so that the record keeps what it knows of the containers. The return of the engine wakes the application.
+            Ok(EngineCheck::Other) => {
+                self.publish(self.now(), |publisher, inputs| publisher.publish_without_data(inputs, target));
+                return Some(Next::Sleep(None));
+            }
+            Err(error) => return Some(self.fail(Some(&*target), &chain(&error))),
+        }
         if self.other_owner.check(&self.context, &target.stack, observed) {
             target.policy.suspended = true;
         } else {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use driftless_model::{
-    ApplicationSpec, ApplicationStatus, CommitInfo, ConditionStatus, ConditionType, FailedCommit, Finding,
-    HealthStatus, ImageDigests, ImageUpdateStatus, Mask, Operation, OperationPhase, Outcome, PinStatus,
-    Record, StatusCondition, SyncStatus, Timestamp, WaitStatus, last_reached,
+    AppName, ApplicationSpec, ApplicationStatus, CommitInfo, ConditionStatus, ConditionType, FailedCommit,
+    Finding, HealthStatus, ImageDigests, ImageUpdateStatus, Mask, Operation, OperationPhase, Outcome,
+    PinStatus, Record, StatusCondition, SyncStatus, Timestamp, WaitStatus, last_reached,
 };
 use driftless_plan::{Plan, Wait, WaitReason, followed_images, image_update_status, running_digests};
 
@@ -14,7 +14,7 @@ use crate::{
     desired::{Desired, FetchFailure},
     error::chain,
     revisions::{Revisions, stored::policy_now, target::TargetRevision},
-    state_loss::loss_advice,
+    state_loss::Loss,
 };
 
 /// For this long after a fetch, or after the first failure since the agent started, the desired state counts as known, although
@@ -99,10 +99,9 @@ impl StatusInputs<'_> {
         let refused = desired
             .status_error()
             .map(|error| Statement::new(ConditionStatus::False, error.reason, error.message.clone()));
-        let lost = self.revisions.lost().map(|what| {
-            let message = format!("{}: {what}", self.loss_advice());
-            Statement::new(ConditionStatus::True, "RecoverRequired", message)
-        });
+        let lost = self
+            .loss_message()
+            .map(|message| Statement::new(ConditionStatus::True, "RecoverRequired", message));
         let other_owner =
             self.other_owner.map(|why| Statement::new(ConditionStatus::True, "RecoverRequired", why));
         let statements = [
@@ -181,8 +180,18 @@ impl StatusInputs<'_> {
     }
 
     /// The next step after a loss of state.
-    pub(crate) fn loss_advice(&self) -> String {
-        loss_advice(self.context.name(), self.revisions.current().is_some())
+    pub(crate) fn loss_advice(&self) -> Option<String> {
+        self.loss_text(Loss::advice)
+    }
+
+    /// The same with the loss itself.
+    pub(crate) fn loss_message(&self) -> Option<String> {
+        self.loss_text(Loss::message)
+    }
+
+    fn loss_text(&self, text: fn(&Loss, &AppName, bool) -> String) -> Option<String> {
+        let has_revisions = self.revisions.current().is_some();
+        self.revisions.lost().map(|loss| text(loss, self.context.name(), has_revisions))
     }
 
     /// Why an application that has left Git keeps running, and what ends that.
@@ -193,8 +202,8 @@ impl StatusInputs<'_> {
             None => format!("remove it with `driftless remove {name}`, or restore it in Git"),
         };
         let keeps = "the application is not in Git any more; it keeps running, because";
-        if self.revisions.lost().is_some() {
-            return format!("{keeps} state was lost; {}", self.loss_advice());
+        if let Some(advice) = self.loss_advice() {
+            return format!("{keeps} state was lost; {advice}");
         }
         if let Some(doubt) = self.desired.doubt().filter(|_| !is_pinned) {
             return format!(
@@ -398,12 +407,12 @@ impl StatusInputs<'_> {
             status.sync = SyncStatus::Unknown;
             status.message = join(why, &status.message);
         }
-        if self.revisions.lost().is_some() {
+        if let Some(advice) = self.loss_advice() {
             let newest = self.desired.rendered().hashes.as_deref();
             if newest.is_some_and(|hashes| hashes.stack != target.hash) {
                 status.sync = status.sync.max(SyncStatus::OutOfSync);
             }
-            status.message = join(&self.loss_advice(), &status.message);
+            status.message = join(&advice, &status.message);
         }
         if let Some(rejected) = self.desired.rejected() {
             status.sync = SyncStatus::OutOfSync;

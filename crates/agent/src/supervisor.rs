@@ -48,6 +48,7 @@ use crate::{
     repository::{RepositoryLinks, RepositoryView},
     repository_events::{FetchEvents, report_commit},
     request::Queued,
+    state_loss::Loss,
 };
 
 /// Interval of the search for unused mounted files.
@@ -577,12 +578,11 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         let unread: Vec<String> = unread
             .map(|followed| format!("{}: {}", followed.settings.name, followed.status().message))
             .collect();
-        let lost = self.services.store.loss().unwrap_or_else(|error| Some(chain(&error)));
+        let lost = Loss::current(&self.services.store, self.services.ownership.engine());
+        let lost = lost.unwrap_or_else(|error| Some(Loss::Records(chain(&error))));
         let state = lost.is_none() && replaced.is_none();
         let (docker, repositories) = (engine.is_none(), unread.is_empty());
-        let lost = lost.map(|what| {
-            format!("state was lost, and no new commit is applied until `driftless recover`: {what}")
-        });
+        let lost = lost.as_ref().map(Loss::sentence);
         let message =
             engine.into_iter().chain(replaced).chain(lost).chain(unread).collect::<Vec<_>>().join("; ");
         let readiness = Readiness { docker, repositories, state, message };
@@ -664,6 +664,10 @@ fn unconfirmed(app: &AppName, why: String) -> Finding {
 
 /// Removes mounted files that no revision and no container needs. Returns how many.
 async fn remove_unused_contents<D: Docker>(services: &Arc<Services>, docker: &D) -> Result<usize, String> {
+    // Containers of the former engine may run on and mount some.
+    if services.ownership.engine().lost().is_some() {
+        return Ok(0);
+    }
     let mut in_use = services.store.contents_in_use().map_err(|error| chain(&error))?;
     for app in docker.applications().await.map_err(|error| chain(&error))? {
         // Without its adopted containers, those of other applications would not know whose they are.

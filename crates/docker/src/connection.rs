@@ -49,6 +49,8 @@ pub struct EngineInfo {
     pub architecture: Option<String>,
     /// Its machine in the words of the kernel, such as `armv7l`. The kernel may be one of 64 bits where the engine is not.
     pub machine: Option<String>,
+    /// The folder of its data on its host, such as `/var/lib/docker`.
+    pub data_folder: Option<String>,
 }
 
 impl EngineInfo {
@@ -277,6 +279,11 @@ impl Connection {
         self.agreed().is_some_and(|agreed| agreed.info.is_podman)
     }
 
+    /// The folder of the engine's data on its host.
+    pub(crate) fn data_folder(&self) -> Option<String> {
+        self.agreed()?.info.data_folder
+    }
+
     /// The container that this agent runs in.
     pub(crate) fn own_container(&self) -> Option<ContainerId> {
         self.agreed()?.own.id
@@ -378,7 +385,14 @@ impl Connection {
         }
         let architecture = found.arch.filter(|name| !name.is_empty());
         let version = found.version.unwrap_or_default();
-        let info = EngineInfo { version, api, is_podman, architecture, machine: info.architecture };
+        let info = EngineInfo {
+            version,
+            api,
+            is_podman,
+            architecture,
+            machine: info.architecture,
+            data_folder: info.docker_root_dir.filter(|folder| !folder.is_empty()),
+        };
         let agreed = Agreed { info, defaults, own };
         *self.agreed.lock().unwrap_or_else(PoisonError::into_inner) = Some(agreed);
         self.transport.set_version(Some(api));
@@ -430,6 +444,7 @@ mod tests {
                 is_podman: false,
                 architecture: Some(architecture.to_owned()),
                 machine: Some(machine.to_owned()),
+                data_folder: None,
             };
             assert_eq!(info.platform(), Some(Platform::parse(expected)), "{machine}");
         }

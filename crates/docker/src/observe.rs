@@ -7,15 +7,15 @@ use std::{
 };
 
 use driftless_model::{
-    AppName, Candidate, Claims, ContainerId, HeldPort, Image, Inside, Instance, LeftInSwarm, Observed,
-    ObservedNetwork, ObservedVolume, Other, OwnUpdate, Platform, Timestamp,
+    AgentId, AppName, Candidate, Claims, ContainerId, EngineData, HeldPort, Image, Inside, Instance,
+    LeftInSwarm, Observed, ObservedNetwork, ObservedVolume, Other, OwnUpdate, Platform, Timestamp,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::{
     agent_claims::OwnAgents,
     attribution::{Attribution, is_healthcheck},
-    cache::{NamedObject, ObjectKind},
+    cache::{NamedObject, NamedObjects, ObjectKind},
     call_error::CallError,
     connection::Connection,
     container_list::{ContainerList, ListedContainer},
@@ -26,6 +26,9 @@ use crate::{
     peer_names, platforms,
     swarm::{self, ranges},
 };
+
+/// A network that Docker makes when it starts without data. It is stored with them and keeps its id, unlike `bridge`.
+const NETWORK_OF_DATA: &str = "none";
 
 /// The number of containers or images that are inspected at the same time.
 const PARALLEL: usize = 8;
@@ -70,7 +73,8 @@ impl Observer {
             }
             let candidate_instances = candidates.values().map(|candidate| &candidate.instance);
             let containers = instances.values().chain(parts.values()).chain(candidate_instances);
-            let mut networks = self.networks(app, scope, &list).await?;
+            let all_networks = self.inventory.objects(ObjectKind::Networks).await?;
+            let mut networks = self.networks(app, scope, &list, &all_networks).await?;
             let swarm = if scope.is_swarm {
                 Some(Box::new(swarm::observe(&*self.connection, app, scope, &mut networks).await?))
             } else {
@@ -88,6 +92,7 @@ impl Observer {
                 volumes: self.volumes(app, scope).await?,
                 images: self.images(scope).await?,
                 claims: self.claims(app, &list),
+                engine_data: self.engine_data(&list, &all_networks),
                 engine_started: self.inventory.engine_started().await?,
                 node: Some(self.connection.defaults().host_name).filter(|name| !name.is_empty()),
                 engine_traits: self.connection.defaults().engine_traits(),
@@ -127,6 +132,25 @@ impl Observer {
         };
         let helper = list.containers.values().find(is_helper)?;
         Some(OwnUpdate { is_running: helper.is_running() })
+    }
+
+    /// The engine's data, if they have an id. The one that Docker states of itself cannot be used: up to 20.10, and after an upgrade
+    /// from there, it is that of a file in `/etc/docker`, which an empty disk does not change. Podman states another one with each
+    /// answer, and has no such network, so only the folder is known of its data.
+    fn engine_data(&self, list: &ContainerList, networks: &NamedObjects) -> Option<EngineData> {
+        let id = if self.connection.is_podman() {
+            format!("podman {}", self.connection.data_folder()?)
+        } else {
+            networks.get(NETWORK_OF_DATA).filter(|network| network.is_local)?.id.clone()
+        };
+        if id.is_empty() {
+            return None;
+        }
+        let is_own = |agent: &AgentId| self.agents.contain(agent.as_str());
+        let mut containers = list.containers.values();
+        let has_own =
+            containers.any(|listed| listed.app.is_some() && listed.agent.as_ref().is_some_and(is_own));
+        Some(EngineData { id, has_own })
     }
 
     /// The platforms that the engine can run, if the scope has one that is not its own.
@@ -232,8 +256,8 @@ impl Observer {
         app: &AppName,
         scope: &ObserveScope,
         list: &ContainerList,
+        all: &NamedObjects,
     ) -> Result<BTreeMap<String, ObservedNetwork>, CallError> {
-        let all = self.inventory.objects(ObjectKind::Networks).await?;
         let mut networks: BTreeMap<String, ObservedNetwork> = all
             .iter()
             .filter(|(name, network)| network.app.as_ref() == Some(app) || scope.networks.contains(*name))

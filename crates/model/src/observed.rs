@@ -40,6 +40,8 @@ pub struct Observed {
     pub own: Option<ContainerId>,
     /// The helper container that replaces the agent's own one, if there is one.
     pub own_update: Option<OwnUpdate>,
+    /// The engine's data, if they have an id.
+    pub engine_data: Option<EngineData>,
     /// When the engine was started, if it tells: what ended before did not end by itself.
     pub engine_started: Option<Timestamp>,
     /// The version (major, minor) of the engine's API, if it is known.
@@ -62,6 +64,15 @@ pub struct Observed {
     pub lacking_secrets: BTreeMap<WorkloadName, ContentId>,
     /// The running containers that count as ready by their former probes, because a changed one has no result yet.
     pub unanswered_probes: BTreeSet<ContainerId>,
+}
+
+/// The data of an engine: its containers, networks, volumes and images.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineData {
+    /// It stays as long as the data. Another engine has another one, and so has the same engine on an empty disk.
+    pub id: String,
+    /// Among them are containers of this agent, of any application.
+    pub has_own: bool,
 }
 
 /// The objects of one application in a Swarm, by name.

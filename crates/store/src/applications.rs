@@ -163,6 +163,17 @@ impl Store {
         })
     }
 
+    /// The applications that were deployed and not removed, by name.
+    pub fn deployed_applications(&self) -> Result<Vec<AppName>, Error> {
+        self.read("the deployed applications", |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT app FROM applications WHERE app IN (SELECT app FROM revisions) ORDER BY app",
+            )?;
+            let rows = statement.query_map([], |row| Ok(AppName(row.get(0)?)))?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
     pub(crate) fn put(
         &self,
         what: &'static str,

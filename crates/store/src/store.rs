@@ -345,6 +345,25 @@ impl Store {
         })
     }
 
+    /// The id of the engine's data that the agent has deployed to. `None`: it has observed none yet.
+    pub fn engine_data_id(&self) -> Result<Option<String>, Error> {
+        self.read("the id of the engine's data", |connection| {
+            let query = "SELECT value FROM meta WHERE key = 'engine_data_id'";
+            Ok(connection.prepare_cached(query)?.query_row([], |row| row.get(0)).optional()?)
+        })
+    }
+
+    /// Stores the id of the engine's data that the agent deploys to.
+    pub fn set_engine_data_id(&self, id: &str) -> Result<(), Error> {
+        self.write_twice("the id of the engine's data", Durability::Power, |transaction| {
+            transaction.execute(
+                "INSERT OR REPLACE INTO meta (key, value) VALUES ('engine_data_id', ?1)",
+                params![id],
+            )?;
+            Ok(())
+        })
+    }
+
     /// A panic under the lock has rolled its transaction back.
     pub(crate) fn connection(&self) -> MutexGuard<'_, Connection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)

@@ -333,6 +333,9 @@ impl<D: Docker> AgentFinder<D> {
             return Err(refused);
         }
         let store = &self.services.store;
+        if let Some(what) = self.ownership().engine().confirm(store)? {
+            done.push(format!("applications are deployed to this engine from now on ({what})"));
+        }
         if let Some(what) = store.loss()? {
             store.clear_loss()?;
             done.push(format!("new commits are applied again (lost: {what})"));

@@ -18,9 +18,12 @@ use tokio_util::sync::CancellationToken;
 use driftless_model::{AgentId, Observed, Stack};
 use driftless_plan::is_in_force;
 
-/// Knowledge about the agents on the engine.
+use crate::known_engine::KnownEngine;
+
+/// Knowledge about the agents on the engine, and whether it is the one of before.
 pub(crate) struct Ownership {
     own: watch::Sender<Own>,
+    engine: KnownEngine,
     questions: mpsc::UnboundedSender<AgentId>,
     others: Mutex<BTreeMap<AgentId, Other>>,
     /// Somebody has confirmed a loss of state in this life of the agent.
@@ -56,7 +59,13 @@ impl Ownership {
         let is_confirmed = AtomicBool::new(false);
         let (own, _) = watch::channel(Own::Unclaimed);
         let claiming = TurnMutex::default();
-        (Self { own, questions, others: Mutex::new(others), is_confirmed, claiming }, asked)
+        let engine = KnownEngine::default();
+        (Self { own, engine, questions, others: Mutex::new(others), is_confirmed, claiming }, asked)
+    }
+
+    /// Whether the engine has the data that the agent has deployed to.
+    pub(crate) fn engine(&self) -> &KnownEngine {
+        &self.engine
     }
 
     pub(crate) fn own(&self) -> Own {

@@ -12,12 +12,15 @@ use driftless_store::{ContentDir, Visibility};
 
 use super::handler::RequestHandler;
 use crate::request::{Answer, RequestError};
-use crate::{context::AppContext, record::StoredRecord, revisions::last_version::fallback};
+use crate::{context::AppContext, record::StoredRecord, revisions::last_version::fallback, state_loss::Loss};
 
 impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Adopts everything of this project that Docker Compose created, or nothing.
     pub(super) async fn adopt(&mut self) -> Result<Answer, RequestError> {
         let target = self.target()?;
+        if self.revisions.lost().is_some_and(Loss::is_of_engine) {
+            self.refuse_after_loss()?;
+        }
         let name = self.context.name();
         if target.policy.adopt == Adopt::Never {
             let text = format!("`adopt` is `never` for {name}: allow it in the agent's configuration");

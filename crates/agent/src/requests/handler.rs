@@ -14,7 +14,7 @@ use crate::{
     repository::RepositoryLink,
     request::RequestError,
     revisions::{Revisions, target::TargetRevision},
-    state_loss::loss_advice,
+    state_loss::Loss,
 };
 
 /// The advice about an application that has left Git.
@@ -68,7 +68,8 @@ impl<D, S> RequestHandler<'_, D, S> {
     /// Refuses a request about a target that is not acted on.
     pub(super) fn refuse_inactive(&self, target: &TargetRevision) -> Result<(), RequestError> {
         let is_left = self.desired.is_gone() && target.pin.is_none();
-        if is_left || target.unconfirmed.is_some() {
+        let is_on_other_engine = self.revisions.lost().is_some_and(Loss::is_of_engine);
+        if is_left || is_on_other_engine || target.unconfirmed.is_some() {
             self.refuse_after_loss()?;
         }
         if is_left {
@@ -87,18 +88,20 @@ impl<D, S> RequestHandler<'_, D, S> {
 
     /// Refuses a request while state is lost, and names the way out.
     pub(super) fn refuse_after_loss(&self) -> Result<(), RequestError> {
-        if self.revisions.lost().is_none() {
-            return Ok(());
-        }
-        let name = self.context.name();
-        let advice = loss_advice(name, self.revisions.current().is_some());
-        Err(RequestError::Refused(format!("state of {name} was lost; {advice}")))
+        let Some(loss) = self.revisions.lost() else { return Ok(()) };
+        let (name, has_revisions) = (self.context.name(), self.revisions.current().is_some());
+        Err(RequestError::Refused(match loss {
+            Loss::Records(_) => format!("state of {name} was lost; {}", loss.advice(name, has_revisions)),
+            Loss::EngineData(_) => loss.message(name, has_revisions),
+        }))
     }
 
     /// Refuses a request about an application that may still be in Git, with the consequence that it would have.
     pub(super) fn refuse_unless_gone(&self, consequence: &str) -> Result<(), RequestError> {
         let name = self.context.name();
-        if self.revisions.lost().is_some() {
+        if self.revisions.lost().is_some_and(Loss::is_of_engine) {
+            self.refuse_after_loss()?;
+        } else if self.revisions.lost().is_some() {
             return Err(RequestError::Refused(format!(
                 "the state directory was lost, so it is not known what belongs to {name}: run `driftless recover` first"
             )));

@@ -47,7 +47,7 @@ use crate::{
         target::{TargetRevision, image_digests},
         user_requests::UserRequests,
     },
-    state_loss::StateLoss,
+    state_loss::{EngineCheck, Loss, StateLoss},
     swarm::{has_services, state::forget_failed_updates},
 };
 
@@ -373,6 +373,15 @@ impl Revisions {
         self.loss.detect(context, self.current.is_some(), adopted, observed)
     }
 
+    /// Compares the engine with the one that the agent has deployed to.
+    pub(crate) fn check_engine(
+        &mut self,
+        context: &AppContext,
+        observed: &Observed,
+    ) -> Result<EngineCheck, store::Error> {
+        self.loss.check_engine(context, observed)
+    }
+
     /// Notes whether Git and the engine have nothing of the application any more. True: the target must be chosen again.
     pub(crate) fn note_vanished(&mut self, desired: &Desired, stack: &Stack, observed: &Observed) -> bool {
         let has_vanished =
@@ -386,7 +395,7 @@ impl Revisions {
     }
 
     /// The loss of state, until a user has confirmed it.
-    pub(crate) fn lost(&self) -> Option<&str> {
+    pub(crate) fn lost(&self) -> Option<&Loss> {
         self.loss.lost()
     }
 

@@ -136,6 +136,18 @@ impl SimulatedEngine {
         change(&mut self.host.state().faults);
     }
 
+    /// The engine starts again with another disk for its data, which is empty at first; the second time, with the first disk. The
+    /// id of the data is the given one.
+    pub fn swap_disks(&self, data_id: &str) {
+        self.disconnect();
+        {
+            let state = &mut *self.host.state();
+            state.swap_disks();
+            data_id.clone_into(&mut state.faults.data_id);
+        }
+        self.reconnect();
+    }
+
     /// The engine stops answering, and its event stream ends.
     pub fn disconnect(&self) {
         self.host.state().is_unreachable = true;
@@ -250,12 +262,14 @@ impl Docker for SimulatedEngine {
         state.count += 1;
         let (count, claims, images) = (state.count, state.claims(app), state.images.clone());
         let keeps_one_platform = state.faults.has_classic_store;
+        let engine_data = state.engine_data(self.host.agent());
         state.add_shared_objects(app, scope);
         let app = state.apps.entry(app.clone()).or_default();
         app.last_observed = count;
         let mut observed = app.world.observed.clone();
         observed.claims = claims;
         observed.left_in_swarm = left_in_swarm;
+        observed.engine_data = Some(engine_data);
         observed.images = images;
         observed.images.retain(|name, _| scope.images.contains(name));
         observed.engine_traits.keeps_one_platform |= keeps_one_platform;

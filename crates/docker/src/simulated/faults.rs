@@ -19,6 +19,8 @@ pub struct Faults {
     /// This many starts of containers fail, in these words.
     pub failing_starts: Option<(u32, String)>,
     pub events: EventDelivery,
+    /// The id of the engine's data.
+    pub data_id: String,
     /// The images that the registry has; `None`: all of them.
     pub registry: Option<BTreeSet<String>>,
     /// The digests that the registry has, by reference with tag. It does not answer about others.
@@ -103,6 +105,7 @@ impl Default for Faults {
             lost_answers: 0,
             failing_starts: None,
             events: EventDelivery::Delivered,
+            data_id: "data".to_owned(),
             registry: None,
             digests: BTreeMap::new(),
             pulls: BTreeMap::new(),

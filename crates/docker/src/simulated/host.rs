@@ -22,9 +22,9 @@ use crate::{
 };
 use driftless_clock::Clock;
 use driftless_model::{
-    AgentId, AppName, Claims, ContainerId, DiskSpace, FileChange, Health, HeldPort, HostMount, HostSource,
-    Image, ImageRef, Instance, ListedImage, Mount, MountSource, MountingContainer, NameHolder, Observed,
-    ObservedNetwork, ObservedVolume, Readiness, RestartPolicy, State, Timestamp,
+    AgentId, AppName, Claims, ContainerId, DiskSpace, EngineData, FileChange, Health, HeldPort, HostMount,
+    HostSource, Image, ImageRef, Instance, ListedImage, Mount, MountSource, MountingContainer, NameHolder,
+    Observed, ObservedNetwork, ObservedVolume, Readiness, RestartPolicy, State, Timestamp,
 };
 use driftless_plan::{Action, ContainerRef, Refusal, World};
 
@@ -51,6 +51,8 @@ pub(super) struct HostState {
     pub(super) is_hanging: bool,
     pub(super) apps: BTreeMap<AppName, AppWorld>,
     pub(super) images: BTreeMap<String, Image>,
+    /// The applications and images on the disk that the engine does not use now.
+    spare_disk: (BTreeMap<AppName, AppWorld>, BTreeMap<String, Image>),
     pub(super) transcript: Vec<TranscriptEntry>,
     pub(super) mistakes: Vec<String>,
     /// Counts observations and changes, to know their order.
@@ -90,6 +92,19 @@ impl HostState {
             }
         }
         listed.into_values().map(|image| ListedImage { bytes: IMAGE_BYTES, ..image }).collect()
+    }
+
+    /// The engine's data, as an agent observes them.
+    pub(super) fn engine_data(&self, agent: &AgentId) -> EngineData {
+        let mut containers = self.apps.values().flat_map(|app| app.world.observed.containers());
+        let has_own = containers.any(|container| container.agent == *agent);
+        EngineData { id: self.faults.data_id.clone(), has_own }
+    }
+
+    /// The engine has its data on its other disk from now on, which is empty at first.
+    pub(super) fn swap_disks(&mut self) {
+        std::mem::swap(&mut self.apps, &mut self.spare_disk.0);
+        std::mem::swap(&mut self.images, &mut self.spare_disk.1);
     }
 
     /// The space of the disk with its images.

@@ -4,7 +4,8 @@ use std::{fs, time::Duration};
 
 use driftless_agent::RequestKind;
 use driftless_clock::Clock;
-use driftless_model::AppName;
+use driftless_docker::UserAction;
+use driftless_model::{AppName, Application};
 
 use crate::{
     sample::NOON,
@@ -55,6 +56,30 @@ async fn removed_application_leaves_no_copies() {
     minutes(5).await;
     assert!(it.images().is_empty(), "{}", it.story());
     assert!(!copy.exists());
+}
+
+/// As after a restart of the host without the disk that has the folder.
+#[tokio::test(start_paused = true)]
+async fn missing_folder_of_a_container_is_not_made_again() {
+    let mut it = Simulation::of("services:\n  db: {image: 'db:1', volumes: ['./data:/data']}\n");
+    it.synced_with_tip().await;
+    let folder = it.contents.app_folder(&app()).join("data");
+    it.crash();
+    fs::remove_dir(&folder).unwrap();
+    let name = it.docker.observed(&app()).instances.into_values().next().unwrap().name;
+    it.hand(&UserAction::Stop { name });
+    it.begin();
+    let is_refused = |shown: &Application| shown.status.message.contains("data is missing, and container");
+    let refused = it.until("the folder is missing", is_refused).await;
+    assert!(refused.status.message.contains("mount its disk"), "{:#?}", refused.status);
+    minutes(30).await;
+    assert!(!folder.exists());
+    assert!(it.docker.observed(&app()).instances.values().all(|found| !found.is_running()), "{}", it.story());
+    // The disk is mounted, and the commit adds another path.
+    fs::create_dir(&folder).unwrap();
+    it.push("services:\n  db: {image: 'db:1', volumes: ['./data:/data', './more:/more']}\n").await;
+    it.synced_with_tip().await;
+    assert!(folder.with_file_name("more").exists(), "a new path is made");
 }
 
 #[tokio::test(start_paused = true)]

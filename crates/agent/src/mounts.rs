@@ -131,6 +131,9 @@ impl Mounts {
         if let Some(prepared) = prepared.filter(|prepared| !prepared.is_without_folder) {
             return Ok(MountedFiles { lacking: prepared.lacking.clone(), awaited: None });
         }
+        if let Some(error) = missing_folder(context, &target.stack, observed) {
+            return Err(error);
+        }
         let awaited = former_folder::take_over(context, &target.stack, &target.policy, observed);
         let awaited = awaited.map_err(|error| chain(&error))?;
         if let Some(prepared) = prepared.filter(|_| awaited.is_some()) {
@@ -194,6 +197,27 @@ impl Mounts {
         });
         Ok(MountedFiles { lacking, awaited })
     }
+}
+
+/// A path in the application's own folder that is missing although the target and a present container mount it. The engine does not
+/// start the container without it. In a new folder a database would begin empty, and the disk would hide it later.
+fn missing_folder(context: &AppContext, target: &Stack, observed: &Observed) -> Option<String> {
+    let containers = target.workloads.values().flat_map(Workload::containers);
+    let wanted: BTreeSet<&str> = containers.flat_map(Container::app_folders).collect();
+    let mut mounted: BTreeMap<&str, &str> = BTreeMap::new();
+    for instance in observed.containers() {
+        for path in instance.config.app_folders().filter(|path| wanted.contains(path)) {
+            mounted.entry(path).or_insert(&instance.name);
+        }
+    }
+    let (app, contents) = (context.name(), context.contents());
+    let path = contents.missing_app_folder(app, &target.app_files, &mounted.keys().copied().collect())?;
+    let container = mounted.get(path)?;
+    let path = contents.app_folder(app).join(path);
+    Some(format!(
+        "{} is missing, and container {container} mounts it: mount its disk, or make the folder with `mkdir` if it may begin empty",
+        path.display()
+    ))
 }
 
 /// A stack without the workloads that mount paths of the application's folder, and without the files in it.

@@ -184,6 +184,27 @@ impl ContentDir {
         if copied == begun { Ok(()) } else { write_list(&list, &copied) }
     }
 
+    /// The first of these paths in the application's own folder that is missing although containers mount it: the disk with its files
+    /// may not be mounted. What Git has at a path is copied again, unless nothing else is left in the folder either.
+    pub fn missing_app_folder<'p>(
+        &self,
+        app: &AppName,
+        files: &BTreeMap<String, ContentId>,
+        mounted: &BTreeSet<&'p str>,
+    ) -> Option<&'p str> {
+        let folder = self.app_folder(app);
+        let is_missing = |path: &Path| {
+            fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
+        let is_empty = fs::read_dir(&folder).map_or_else(
+            |error| error.kind() == io::ErrorKind::NotFound,
+            |mut entries| entries.next().is_none(),
+        );
+        let is_copied = |path: &str| files.keys().any(|file| is_within(file, path) || is_within(path, file));
+        let mut missing = mounted.iter().copied().filter(|path| is_missing(&folder.join(path)));
+        missing.find(|path| is_empty || !is_copied(path))
+    }
+
     /// Creates a folder inside the application's own, for a mount. An existing folder or file stays.
     ///
     /// # Errors

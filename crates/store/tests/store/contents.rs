@@ -143,6 +143,28 @@ fn folders_of_the_application_are_open_to_any_user() {
 }
 
 #[test]
+fn missing_folders_of_containers_are_found() {
+    let files = Files::new();
+    let ids = BTreeMap::from([("conf".to_owned(), ContentId("conf".to_owned()))]);
+    let missing = |mounted: &[&'static str]| {
+        files.dir.missing_app_folder(&shop(), &ids, &mounted.iter().copied().collect())
+    };
+    assert_eq!(missing(&["conf"]), Some("conf"), "the disk of the whole folder is not mounted");
+    assert_eq!(missing(&[]), None);
+    files.dir.ensure_app_folder(&shop(), "data/deep").unwrap();
+    assert_eq!(
+        missing(&["conf", "conf/deep", "data", "data/deep"]),
+        None,
+        "Git has it, and can copy it again"
+    );
+    assert_eq!(missing(&["conf", "data", "media"]), Some("media"));
+    // An empty mount point.
+    fs::remove_dir_all(files.folder().join("data")).unwrap();
+    assert_eq!(missing(&["data"]), Some("data"));
+    assert_eq!(missing(&["conf"]), Some("conf"));
+}
+
+#[test]
 fn folder_that_an_earlier_agent_has_closed_is_opened() {
     let files = Files::new();
     let (id, contents) = one(folder_content(&[("a/b", "deep", false)]));

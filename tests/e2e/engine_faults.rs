@@ -179,6 +179,42 @@ async fn process_that_the_engine_lost_ends_before_another_runs() {
 
 #[tokio::test]
 #[ignore = "needs root for an engine of its own; `make e2e-faults`"]
+async fn engine_on_an_empty_disk_gets_no_containers() {
+    let (mut engine, site, image, directory) = site("empty").await;
+    let web =
+        format!("services: {{web: {{image: '{image}', volumes: ['data:/data']}}}}\nvolumes: {{data: }}\n");
+    let agent = site.running(&web).await;
+    let before = site.container("web").id();
+    // The id of the data stays the same.
+    engine.stop();
+    engine.start_again().await;
+    agent.settled(&site.repository.head()).await;
+    assert!(!agent.log().contains("another id than before"), "{}", agent.log());
+
+    engine.stop();
+    engine.swap_disks();
+    engine.start_again().await;
+    let is_held = |it: &driftless_model::Application| {
+        it.status
+            .conditions
+            .iter()
+            .any(|condition| condition.kind == "StateLost" && condition.status == ConditionStatus::True)
+    };
+    agent.until("nothing is changed", is_held).await;
+    agent.until_not_ready().await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(site.docker.containers(&site.app).is_empty());
+
+    engine.stop();
+    engine.swap_disks();
+    engine.start_again().await;
+    agent.settled(&site.repository.head()).await;
+    assert_eq!(site.container("web").id(), before);
+    drop((agent, site, engine, directory));
+}
+
+#[tokio::test]
+#[ignore = "needs root for an engine of its own; `make e2e-faults`"]
 async fn hanging_engine_is_reported_and_the_agent_ends() {
     let (engine, site, image, directory) = site("hanging").await;
     let mut agent = site.running(&format!("services:\n  web:\n    image: {image}\n")).await;

@@ -175,6 +175,16 @@ impl Engine {
         }
     }
 
+    /// At its next start the engine has its data on its other disk, which is empty at first.
+    pub fn swap_disks(&self) {
+        let [data, other, moved] = ["data", "other", "moved"].map(|name| self.directory.join(name));
+        fs::rename(&data, &moved).unwrap();
+        if other.exists() {
+            fs::rename(&other, &data).unwrap();
+        }
+        fs::rename(&moved, &other).unwrap();
+    }
+
     /// The events of its containerd, from now on.
     pub async fn task_events(&self) -> TaskEvents {
         let socket = self.directory.join("containerd.sock");

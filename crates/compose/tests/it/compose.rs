@@ -82,7 +82,7 @@ fn network_with_the_name_of_a_network_mode_is_refused() {
 fn labels_of_the_agent_are_refused_on_its_objects() {
     let render_labels = |label: &str| {
         let text = format!(
-            "services: {{web: {{image: app, volumes: [v:/v], networks: [n]}}}}\nvolumes: {{v: {{labels: {{{label}}}}}}}\n\
+            "services: {{web: {{image: app, volumes: [vol:/v], networks: [n]}}}}\nvolumes: {{vol: {{labels: {{{label}}}}}}}\n\
              networks: {{n: {{labels: {{{label}}}}}}}\n"
         );
         render_text(&text)

@@ -449,6 +449,9 @@ pub struct CronRecord {
     pub changed: Option<Timestamp>,
     /// The last time for which a run was begun.
     pub last: Option<Timestamp>,
+    /// The latest of these times while the clock is behind it, and they are those of the clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub floor: Option<Timestamp>,
     pub last_success: Option<Timestamp>,
     /// The last failed run that is not kept any more.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -35,9 +35,6 @@ pub fn schedule(record: &mut Record, stack: &Stack, now: Timestamp) -> Vec<CronE
         let name = cron_job.subject.name;
         let fresh = || CronRecord { since: now, ..CronRecord::default() };
         let mut known = crons.remove(name).unwrap_or_else(fresh);
-        // A clock that was set back has begun nothing in the future.
-        known.since = known.since.min(now);
-        known.last = known.last.map(|it| it.min(now));
         note_schedule(&mut known, cron_job.schedule, now);
         let service = stack.swarm.get(name);
         tidy(&mut known, cron_job.schedule, record, service.map(|_| now));
@@ -61,12 +58,31 @@ pub fn schedule(record: &mut Record, stack: &Stack, now: Timestamp) -> Vec<CronE
 
 /// Notes when the schedule or its time zone is changed. Times of the new one that have passed were never due.
 pub(crate) fn note_schedule(known: &mut CronRecord, cron: &Cron, now: Timestamp) {
+    follow_clock(known, now);
     let is_same = |before: &String| *before == cron.schedule && known.zone == cron.zone;
     let is_changed = known.schedule.as_ref().is_some_and(|before| !is_same(before));
-    known.changed = if is_changed { Some(now) } else { known.changed.map(|it| it.min(now)) };
+    if is_changed {
+        known.changed = Some(now);
+    }
     if is_changed || known.schedule.is_none() {
         known.schedule = Some(cron.schedule.clone());
         known.zone.clone_from(&cron.zone);
+    }
+}
+
+/// Keeps the times of a CronJob within those of the clock. One that was set back has begun nothing in the future, so runs go on from
+/// its time. It may also be behind for a moment only, as after a boot without a battery: once it is past the latest of the times again,
+/// nothing before that was missed.
+fn follow_clock(known: &mut CronRecord, now: Timestamp) {
+    let latest = known.floor.max(known.last).max(known.changed).unwrap_or_default().max(known.since);
+    if latest > now {
+        known.since = known.since.min(now);
+        known.last = known.last.map(|last| last.min(now));
+        known.changed = known.changed.map(|changed| changed.min(now));
+        known.floor = Some(latest);
+    } else if let Some(floor) = known.floor.take() {
+        known.since = known.since.max(floor);
+        known.last = known.last.map(|last| last.max(floor));
     }
 }
 

@@ -299,6 +299,46 @@ fn last_missed_run_starts_before_its_deadline() {
 }
 
 #[test]
+fn clock_that_is_behind_for_a_moment_begins_no_run() {
+    // The clock of a board without a battery, before it asks a time server.
+    let boot = |clock: &mut Clock, at: Timestamp| {
+        clock.reasons();
+        let right = std::mem::replace(&mut clock.stage.now, at);
+        clock.round();
+        clock.round();
+        clock.stage.now = right;
+    };
+    let night = crate::stage::NOON.after(HOUR * 14);
+    for at in [Timestamp(10_000), crate::stage::NOON.before(HOUR * 24 * 90)] {
+        // It has never run, and its time of this month is over.
+        let mut unused = Clock::new(&manifest("0 3 1 * *", "good:1", ""));
+        unused.until(MINUTE);
+        boot(&mut unused, at);
+        assert_eq!(unused.until(HOUR), [""; 0], "{at}");
+        assert_eq!(unused.reasons(), [""; 0], "{at}");
+        // No run is kept.
+        let mut nightly = Clock::new(&manifest("0 2 * * *", "good:1", "  successfulJobsHistoryLimit: 0"));
+        nightly.until(HOUR * 14 + MINUTE * 10);
+        assert_eq!(nightly.stage.record.crons[&"report.prod".into()].last, Some(night));
+        boot(&mut nightly, at);
+        assert_eq!(nightly.until(HOUR * 15), [""; 0], "{at}");
+        assert_eq!(nightly.reasons(), [""; 0], "{at}");
+        let known = &nightly.stage.record.crons[&"report.prod".into()];
+        assert_eq!((known.last, known.floor), (Some(night), None));
+        // The next one is due as ever.
+        assert_eq!(nightly.until(HOUR * 38 + MINUTE), ["2280m +2280", "2280m -"]);
+    }
+}
+
+#[test]
+fn runs_go_on_after_the_clock_was_set_back() {
+    let mut clock = Clock::new(&manifest("*/10 * * * *", "good:1", "  successfulJobsHistoryLimit: 0"));
+    clock.until(HOUR * 5);
+    clock.stage.now = crate::stage::NOON.after(HOUR + MINUTE);
+    assert_eq!(clock.until(HOUR + MINUTE * 21), ["70m +70", "70m -", "80m +80", "80m -"]);
+}
+
+#[test]
 fn suspended_cron_job_starts_no_run_and_failures_are_shown() {
     let mut clock = Clock::new(&manifest("* * * * *", "good:1", "  suspend: true"));
     assert_eq!(clock.until(MINUTE * 10), [""; 0]);

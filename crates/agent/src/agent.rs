@@ -70,7 +70,7 @@ use crate::{
     stale_queues::end_stale_queues,
     supervisor::{FollowedRepository, Supervisor},
     unpublished::Unpublished,
-    wakes::{Wakes, wake_on_engine_events},
+    wakes::{Wakes, wake_on_clock_jumps, wake_on_engine_events},
 };
 
 /// Time limit for running steps after a request to stop. It is shorter than `TimeoutStopSec` of the systemd unit.
@@ -490,9 +490,8 @@ pub fn launch<D: Docker, S: CommitSource>(
     let finder = AgentFinder { docker: Arc::clone(&docker), services: Arc::clone(&services), has_new_id };
     let start = |name, task: BoxFuture<'static, ()>| tasks.spawn(ends_agent(name, task, stop.clone()));
     start("finder of agents", Box::pin(finder.clone().run(questions, stop.clone())));
-    start("calls of registries", Box::pin(image_calls.wake(wakes.clone(), stop.clone())));
-    let waking = wake_on_engine_events(docker, wakes, services.managed.subscribe(), engine_tx, stop.clone());
-    start("events of the engine", Box::pin(waking));
+    start("calls of registries", Box::pin(image_calls.wake(wakes, stop.clone())));
+    start_waking(docker, &services, delivered.clone(), engine_tx, (stop, tasks));
     let (mut followed, mut links) = (Vec::new(), BTreeMap::new());
     for (settings, source) in sources {
         let (view_tx, view) = watch::channel(RepositoryView::default());
@@ -534,6 +533,21 @@ pub fn launch<D: Docker, S: CommitSource>(
     };
     start("supervisor", Box::pin(supervisor.run(requests, recoveries)));
     handle.with_stop(stop.clone())
+}
+
+/// Starts the tasks that wake the others: when the engine reports something, and when the clock has jumped.
+fn start_waking<D: Docker>(
+    docker: Arc<D>,
+    services: &Services,
+    repositories: Wakes<String>,
+    engine: watch::Sender<Result<(), String>>,
+    (stop, tasks): (&CancellationToken, &TaskTracker),
+) {
+    let (wakes, changed) = (services.wakes.clone(), Arc::clone(&services.changed));
+    let jumps = wake_on_clock_jumps(services.clock, wakes.clone(), repositories, changed, stop.clone());
+    tasks.spawn(ends_agent("jumps of the clock", jumps, stop.clone()));
+    let events = wake_on_engine_events(docker, wakes, services.managed.subscribe(), engine, stop.clone());
+    tasks.spawn(ends_agent("events of the engine", events, stop.clone()));
 }
 
 /// Notifies the supervisor of each change of a repository.

@@ -12,6 +12,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use driftless_clock::{Clock, LastReading};
 use driftless_docker::{Docker, EngineEvent};
 use driftless_model::{AppName, Container, ManagedApplications, Peer, Stack, Workload};
 
@@ -19,6 +20,9 @@ use crate::probe::Changed;
 
 /// The interval of full passes: every application makes a round, whether or not something happened.
 const FULL_PASS: Duration = Duration::from_mins(5);
+
+/// The interval at which the clock is compared with the time since the start.
+const CLOCK_CHECK: Duration = Duration::from_secs(5);
 
 /// The wakes of all applications, or of all repositories by name.
 #[derive(Clone, Debug)]
@@ -119,12 +123,65 @@ pub(crate) async fn wake_on_engine_events<D: Docker>(
     }
 }
 
+/// Wakes all applications, all repositories and the supervisor after the time of day has gone on alone, until stopped. Their pauses
+/// stand still while the machine sleeps, and know nothing of a clock that is set: what is due would come too late.
+pub(crate) async fn wake_on_clock_jumps(
+    clock: Clock,
+    wakes: Wakes,
+    repositories: Wakes<String>,
+    supervisor: Arc<Notify>,
+    stop: CancellationToken,
+) {
+    let mut last = LastReading::new(clock.now());
+    let mut check = interval(CLOCK_CHECK);
+    check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = check.tick() => {}
+        }
+        if let Some(jump) = last.jump(clock.now()) {
+            let seconds = jump.as_secs();
+            tracing::info!(
+                seconds,
+                "the machine has slept, or its clock was set forward; looking at everything again"
+            );
+            wakes.wake_all();
+            repositories.wake_all();
+            supervisor.notify_one();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use driftless_model::{Location, NetworkMode};
+    use std::sync::atomic::Ordering;
+
+    use driftless_model::{Location, NetworkMode, Timestamp};
+    use tokio::time::{Instant, timeout};
 
     use super::*;
     use crate::desired::tests::stack;
+
+    #[tokio::test(start_paused = true)]
+    async fn jump_of_the_clock_wakes_all_within_seconds() {
+        let clock = Clock::jumping(Timestamp(1_800_000_000_000));
+        let Clock::Jumping { epoch, .. } = clock else { panic!() };
+        let (wakes, repositories, supervisor) = (Wakes::default(), Wakes::default(), Arc::new(Notify::new()));
+        let (app, repository) = (wakes.of(&AppName::from("shop")), repositories.of(&"infra".to_owned()));
+        let stop = CancellationToken::new();
+        let task = wake_on_clock_jumps(clock, wakes, repositories, Arc::clone(&supervisor), stop.clone());
+        let task = tokio::spawn(task);
+        assert!(timeout(FULL_PASS, app.notified()).await.is_err(), "the clock goes on as the time does");
+        epoch.fetch_add(3_600_000, Ordering::SeqCst);
+        let jumped = Instant::now();
+        for notify in [app, repository, supervisor] {
+            notify.notified().await;
+        }
+        assert!(jumped.elapsed() <= CLOCK_CHECK);
+        stop.cancel();
+        task.await.unwrap();
+    }
 
     #[test]
     fn container_wakes_applications_that_share_its_network() {

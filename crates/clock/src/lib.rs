@@ -9,6 +9,8 @@
 //! assert!(clock.now() >= began);
 //! ```
 
+mod last_reading;
+
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -17,6 +19,8 @@ use std::{
 use tokio::time::Instant;
 
 use driftless_model::Timestamp;
+
+pub use last_reading::LastReading;
 
 /// Wall-clock time. In tests it follows Tokio's clock, so that paused tests move it.
 #[derive(Clone, Copy, Debug)]

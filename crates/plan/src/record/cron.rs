@@ -183,24 +183,31 @@ fn begin(
         Timestamp(now.0.saturating_sub(millis.saturating_add(1)))
     });
     let since = known.last.unwrap_or(known.since).max(known.changed.unwrap_or_default());
-    let since = since.max(earliest.unwrap_or_default());
-    let Some((due, count)) = schedule.missed(since, now, TOO_MANY + 1) else { return };
-    let mut tell = |known: &mut CronRecord, kind, reason, message: String| {
+    let mut tell = |known: &mut CronRecord, due, kind, reason, message: String| {
         if known.last_reported.replace(due) != Some(due) {
             events.push(CronEvent { kind, reason, object: name.to_string(), message });
         }
     };
+    let counted = since.max(earliest.unwrap_or_default());
+    let Some((due, count)) = schedule.missed(counted, now, TOO_MANY + 1) else {
+        let too_late = earliest.and_then(|earliest| schedule.missed(since, earliest, 1));
+        if let Some((due, _)) = too_late {
+            let message = format!("not begun for {due}, because startingDeadlineSeconds were over");
+            tell(known, due, EventKind::Warning, "MissSchedule", message);
+        }
+        return;
+    };
     if count > TOO_MANY {
         let message = format!(
-            "more than {TOO_MANY} times were missed since {since}: set or shorten startingDeadlineSeconds, or check the clock"
+            "more than {TOO_MANY} times were missed since {counted}: set or shorten startingDeadlineSeconds, or check the clock"
         );
-        tell(known, EventKind::Warning, "TooManyMissedTimes", message);
+        tell(known, due, EventKind::Warning, "TooManyMissedTimes", message);
     }
     let active: Vec<WorkloadName> = known.runs.keys().filter(|run| is_active(record, run)).cloned().collect();
     match (cron.concurrency, active.first()) {
         (Concurrency::Forbid, Some(active)) => {
             let message = format!("not begun, because {active} has not ended");
-            tell(known, EventKind::Normal, "JobAlreadyActive", message);
+            tell(known, due, EventKind::Normal, "JobAlreadyActive", message);
             return;
         }
         (Concurrency::Replace, Some(_)) => active.iter().for_each(|it| drop(known.runs.remove(it))),

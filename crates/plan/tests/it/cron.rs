@@ -293,8 +293,10 @@ fn last_missed_run_starts_before_its_deadline() {
 
     let mut late = Clock::new(&manifest("0 * * * *", "good:1", "  startingDeadlineSeconds: 60"));
     late.until(MINUTE * 61);
+    late.reasons();
     late.stage.tick(HOUR * 2 + MINUTE * 5);
     assert_eq!(late.until(MINUTE * 239), [""; 0], "it was due six minutes ago");
+    assert_eq!(late.reasons(), ["MissSchedule"]);
     assert_eq!(late.until(MINUTE * 241), ["240m +240"]);
 }
 

@@ -3,28 +3,38 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
+use driftless_clock::LastReading;
 use driftless_model::Timestamp;
 
-/// The time of day and the time since the start do not run apart this much between two rounds.
-const JUMP: Duration = Duration::from_secs(5);
-
-/// The clocks at the last observation. `None`: there was none, or the engine has failed to answer since.
+/// The last observation of an application.
 #[derive(Default)]
-pub(crate) struct LastObservation(Option<(Timestamp, Instant)>);
+pub(crate) struct LastObservation {
+    /// The clocks then.
+    reading: Option<LastReading>,
+    /// The engine has not failed to answer since.
+    is_unbroken: bool,
+}
+
+/// The time since the last observation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gap {
+    /// The agent has not observed all of it.
+    pub(crate) is_break: bool,
+    /// How far the time of day has gone on alone: the machine has slept, or its clock was set forward.
+    pub(crate) jump: Option<Duration>,
+}
 
 impl LastObservation {
-    /// Notes an observation. True: there was a break before it.
-    pub(crate) fn note(&mut self, now: Timestamp) -> bool {
-        let before = self.0.replace((now, Instant::now()));
-        // A machine that sleeps stops this clock, and not the time of day.
-        before.is_none_or(|(then, began)| now.since(then) > began.elapsed() + JUMP)
+    /// Notes an observation. Returns the time before it.
+    pub(crate) fn note(&mut self, now: Timestamp) -> Gap {
+        let jump = self.reading.get_or_insert_with(|| LastReading::new(now)).jump(now);
+        let was_unbroken = std::mem::replace(&mut self.is_unbroken, true);
+        Gap { is_break: !was_unbroken || jump.is_some(), jump }
     }
 
     /// Notes that the engine did not answer.
     pub(crate) fn note_failure(&mut self) {
-        self.0 = None;
+        self.is_unbroken = false;
     }
 }
 
@@ -36,12 +46,13 @@ mod tests {
     async fn break_is_a_start_a_failure_or_a_time_that_went_on_alone() {
         let (hour, noon) = (Duration::from_hours(1), Timestamp(1_800_000_000_000));
         let mut last = LastObservation::default();
-        assert!(last.note(noon), "the agent has just started");
+        let gap = |is_break, jump| Gap { is_break, jump };
+        assert_eq!(last.note(noon), gap(true, None), "the agent has just started");
         tokio::time::advance(hour).await;
-        assert!(!last.note(noon.after(hour)));
-        assert!(last.note(noon.after(hour * 2)), "the machine slept");
-        assert!(!last.note(noon), "the clock was set back");
+        assert_eq!(last.note(noon.after(hour)), gap(false, None));
+        assert_eq!(last.note(noon.after(hour * 2)), gap(true, Some(hour)), "the machine slept");
+        assert_eq!(last.note(noon), gap(false, None), "the clock was set back");
         last.note_failure();
-        assert!(last.note(noon));
+        assert_eq!(last.note(noon.after(hour)), gap(true, Some(hour)), "the clock was set meanwhile");
     }
 }

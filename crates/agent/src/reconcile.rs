@@ -632,7 +632,11 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let current = self.revisions.current();
         let is_under_way = current.is_some_and(|revision| revision.outcome == Outcome::InProgress);
         let record = self.record.get_mut();
-        if self.last_observation.note(now) && is_under_way {
+        let gap = self.last_observation.note(now);
+        if let Some(jump) = gap.jump {
+            plan::leave_out_jump(record, jump, now);
+        }
+        if gap.is_break && is_under_way {
             record.resumed = Some(now);
         }
         // Those that the policy has just adopted, too.

@@ -118,6 +118,7 @@ pub use record::{
     files::suppose_delivered,
     hooks::{begin_attempt, begin_removal, has_post_synced, may_be_deleted},
     jobs::suppose_completed,
+    jump::leave_out_jump,
     observed::{note_observed, note_settled},
     outcome::StepOutcome,
     planned::note_planned,

@@ -8,6 +8,7 @@ pub(crate) mod files;
 pub(crate) mod fs_changes;
 pub(crate) mod hooks;
 pub(crate) mod jobs;
+pub(crate) mod jump;
 pub(crate) mod observed;
 pub(crate) mod outcome;
 pub(crate) mod planned;

@@ -11,7 +11,7 @@ use driftless_model::{
     Attempt, Format, HealthStatus, Instance, JobOutcome, Mask, Replacement, Severity, Stack, StackHashes,
     State, Timestamp,
 };
-use driftless_plan::{Action, Plan, Target, compare_live};
+use driftless_plan::{Action, Plan, Target, compare_live, leave_out_jump};
 
 use crate::{
     stage::{Stage, manifests},
@@ -203,6 +203,17 @@ fn deadline_and_suspension_stop_a_running_job() {
     assert_eq!(stage.assess(&plan).message, "work: it is suspended", "the application is not");
     stage.stack = stack(&text);
     assert_eq!(played(&mut stage, 60, 1), ["80s +work >work", "110s -"], "the deadline starts again");
+}
+
+#[test]
+fn jump_of_the_clock_counts_into_no_deadline_of_a_job() {
+    let mut stage = stage(&manifest("long:1", "OnFailure", "  activeDeadlineSeconds: 30"));
+    assert_eq!(played(&mut stage, 20, 1), ["0s +work >work"]);
+    let jump = Duration::from_hours(3);
+    stage.tick(jump);
+    leave_out_jump(&mut stage.record, jump, stage.now);
+    assert_eq!(played(&mut stage, 60, 1), ["10830s -"]);
+    assert_eq!(judged(&mut stage), (HealthStatus::Degraded, "DeadlineExceeded".to_owned()));
 }
 
 #[test]

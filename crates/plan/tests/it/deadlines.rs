@@ -7,7 +7,9 @@ use driftless_model::{
     PortRange, Probe, ProbeAction, Protocol, Readiness, RestartPolicy, Stack, StackHashes, State, Strategy,
     Timestamp, Workload,
 };
-use driftless_plan::{Action, Cause, CommitSpan, ContainerRef, Plan, Round, Step, WaitReason};
+use driftless_plan::{
+    Action, Cause, CommitSpan, ContainerRef, Plan, Round, Step, WaitReason, leave_out_jump,
+};
 
 use crate::{
     held_orphans::restart_engine,
@@ -82,6 +84,29 @@ fn deadline_begins_again_after_the_agent_was_down() {
     without = stage.round();
     assert!(!is_late(&without), "{without}");
     stage.tick(Duration::from_mins(11));
+    let late = stage.round();
+    assert!(is_late(&late), "{late}");
+}
+
+#[test]
+fn jump_of_the_clock_counts_into_no_deadline() {
+    let mut stage = reached(Stage::new(stack([("web", workload("web:1", 1))])));
+    stage.sick.insert("web:2".to_owned());
+    stage.stack = stack([("web", workload("web:2", 1))]);
+    stage.round();
+    stage.tick(Duration::from_secs(10));
+    stage.round();
+    let jump = Duration::from_hours(3);
+    stage.tick(jump);
+    leave_out_jump(&mut stage.record, jump, stage.now);
+    let after = stage.round();
+    assert!(!is_late(&after), "{after}");
+    stage.tick(Duration::from_mins(11));
+    let late = stage.round();
+    assert!(is_late(&late), "{late}");
+    // One that was late before is late after another jump, too.
+    stage.tick(jump);
+    leave_out_jump(&mut stage.record, jump, stage.now);
     let late = stage.round();
     assert!(is_late(&late), "{late}");
 }

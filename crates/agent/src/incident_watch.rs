@@ -9,6 +9,7 @@ use std::{
 use tokio::{sync::broadcast::error::RecvError, time::sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use driftless_clock::LastReading;
 use driftless_config::{NotificationReceiver, Notifications as Settings};
 use driftless_fleet::HostState;
 use driftless_model::{
@@ -57,6 +58,8 @@ pub fn start_notifications(
         drift: BTreeMap::new(),
         started,
         judged: started,
+        reading: LastReading::new(started),
+        jump: Duration::ZERO,
     };
     tasks.spawn(watcher.run(stop.clone()));
     notifications.start_sending(stop, tasks);
@@ -72,6 +75,10 @@ struct Watcher {
     started: Timestamp,
     /// When incidents were last judged.
     judged: Timestamp,
+    /// The clocks then.
+    reading: LastReading,
+    /// By how much the clock has gone on alone since incidents were last kept.
+    jump: Duration,
 }
 
 impl Watcher {
@@ -86,6 +93,9 @@ impl Watcher {
                 self.started = now;
             }
             self.judged = now;
+            if let Some(jump) = self.reading.jump(now) {
+                self.leave_out_jump(jump, now);
+            }
             let next = self.judge(now).unwrap_or_else(|error| {
                 tracing::warn!(error = chain(&error), "could not decide about incidents");
                 None
@@ -102,6 +112,17 @@ impl Watcher {
                 () = sleep(TOGETHER) => {}
             }
         }
+    }
+
+    /// Leaves out a time by which the clock has gone on alone: nobody could see or send anything in it.
+    fn leave_out_jump(&mut self, jump: Duration, now: Timestamp) {
+        self.jump = self.jump.saturating_add(jump);
+        let moved = self.notifications.outbox().change(|store| store.leave_out_jump(jump, now));
+        if let Err(error) = moved {
+            tracing::warn!(error = chain(&error), "could not leave out a jump of the clock");
+        }
+        // The end of a digest or of quiet hours may have come.
+        self.notifications.wake();
     }
 
     /// Compares what is published with the open incidents. Returns when to do so again.
@@ -134,6 +155,7 @@ impl Watcher {
             drift: &drift,
             with_older: &with_older,
             started: self.started,
+            jump: self.jump,
             now,
         };
         let times = IncidentTimes {
@@ -147,6 +169,7 @@ impl Watcher {
             note(change, settings, &known, &mut update);
         }
         self.notifications.outbox().update(&update, now)?;
+        self.jump = Duration::ZERO;
         let limits = settings.receivers.iter().map(|receiver| (receiver.name.clone(), oldest(receiver, now)));
         let limits: BTreeMap<String, Timestamp> = limits.collect();
         let dropped = self.notifications.outbox().change(|store| store.drop_notifications(&limits));

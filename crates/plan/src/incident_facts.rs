@@ -45,6 +45,8 @@ pub struct IncidentFacts<'a> {
     pub with_older: &'a BTreeSet<AppName>,
     /// When the agent started, or when its clock last jumped.
     pub started: Timestamp,
+    /// By how much the clock has gone on alone since the last decision: the machine has slept, or its clock was set forward.
+    pub jump: Duration,
     /// This moment.
     pub now: Timestamp,
 }
@@ -52,6 +54,14 @@ pub struct IncidentFacts<'a> {
 impl IncidentFacts<'_> {
     pub(crate) fn has_just_started(&self) -> bool {
         self.started.is_recent(START_GRACE, self.now)
+    }
+
+    /// An incident without the last jump of the clock. A problem that is not reported yet has not been seen in that time, and one that
+    /// seems to be over was not seen to be gone.
+    pub(crate) fn without_jump(&self, incident: &Incident) -> Incident {
+        let later = |at: Timestamp| at.after(self.jump);
+        let since = if incident.opened.is_none() { later(incident.since) } else { incident.since };
+        Incident { since, ended: incident.ended.map(later), ..incident.clone() }
     }
 
     /// Whether the agent still has the application, repository or host of an incident.

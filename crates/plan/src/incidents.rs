@@ -70,7 +70,7 @@ pub fn incidents(
                 && (before.app.is_some() || problem.repository == before.repository)
         };
         let found = problems.iter().position(is_same).map(|index| problems.remove(index));
-        let known = without_future(before, facts.now);
+        let known = without_future(facts.without_jump(before), facts.now);
         let change = match found {
             Some(problem) => go_on(&known, problem, facts.now, times, &mut look_at),
             // The time without a problem begins again.
@@ -106,14 +106,14 @@ pub fn incidents(
 }
 
 /// An incident without times in the future. The clock may have been set back, and nobody waits until it has caught up.
-fn without_future(incident: &Incident, now: Timestamp) -> Incident {
+fn without_future(incident: Incident, now: Timestamp) -> Incident {
     let past = |at: Option<Timestamp>| at.map(|at| at.min(now));
     Incident {
         since: incident.since.min(now),
         opened: past(incident.opened),
         notified: past(incident.notified),
         ended: past(incident.ended),
-        ..incident.clone()
+        ..incident
     }
 }
 
@@ -552,6 +552,7 @@ mod tests {
             expiries: &[],
             with_older: &BTreeSet::new(),
             started,
+            jump: Duration::ZERO,
             now,
         };
         incidents(open, &facts, times).0
@@ -816,6 +817,7 @@ mod tests {
                     expiries: &[],
                     with_older: &with_older,
                     started: Timestamp(1),
+                    jump: Duration::ZERO,
                     now: Timestamp(1_800_000_000_000),
                 };
                 let found = problems(&facts, &TIMES);
@@ -851,6 +853,7 @@ mod tests {
                 is_fleet_read: true,
                 expiries,
                 started: begins,
+                jump: Duration::ZERO,
                 now: begins.after(DAY * day),
             };
             for change in incidents(&open, &facts, &times).0 {

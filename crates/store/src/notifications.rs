@@ -1,7 +1,10 @@
 //! Open incidents and the outbox of notifications. Both change in one transaction, so that an incident whose notification
 //! is lost and a notification that is made twice cannot be, also after `kill -9`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use driftless_model::{Incident, IncidentPhase, Notification, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
@@ -176,6 +179,18 @@ impl Store {
                      1 OFFSET ?2)",
                 )?
                 .execute(params![receiver, MAX_SENT])?;
+            Ok(())
+        })
+    }
+
+    /// Makes the notifications that wait younger by the time by which the clock has just gone on alone, before they are dropped for their
+    /// age: nothing could be sent in that time.
+    pub fn leave_out_jump(&self, jump: Duration, now: Timestamp) -> Result<(), Error> {
+        let millis = u64::try_from(jump.as_millis()).unwrap_or(u64::MAX);
+        self.write("the notifications", Durability::Process, |transaction| {
+            transaction
+                .prepare_cached("UPDATE notifications SET at = MIN(at + ?1, ?2) WHERE sent IS NULL")?
+                .execute(params![to_sql(millis), to_sql(now.0)])?;
             Ok(())
         })
     }
@@ -462,6 +477,23 @@ mod tests {
         assert_eq!(store.waiting_notifications("phone").unwrap(), []);
         let times: Vec<Timestamp> = (0..30).map(Timestamp).collect();
         assert_eq!(store.sent_times("phone", Timestamp(0)).unwrap(), times);
+    }
+
+    #[test]
+    fn jump_of_the_clock_makes_no_notification_old() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        let (before, after) = (Timestamp(5_000), Timestamp(1_800_000_000_000));
+        store.update_incidents(&update(IncidentPhase::Opened, &incident("shop", "a")), before).unwrap();
+        let open = store.open_incidents().unwrap().remove(0);
+        store.update_incidents(&update(IncidentPhase::Recovered, &open), before).unwrap();
+        let now = after.after(Duration::from_secs(10));
+        store.leave_out_jump(after.since(before), now).unwrap();
+        let dropped = |oldest| {
+            let limits = BTreeMap::from([("phone".to_owned(), oldest)]);
+            store.drop_notifications(&limits).unwrap()
+        };
+        assert_eq!(dropped(after), 0);
+        assert_eq!(dropped(now), 1);
     }
 
     #[test]

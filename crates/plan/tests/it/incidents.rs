@@ -33,6 +33,16 @@ fn with_instance(health: HealthStatus, instance: InstanceStatus) -> ApplicationS
 
 /// The changes so many minutes after noon. The agent has run for a day.
 fn judge(open: &[Incident], status: ApplicationStatus, minute: u64) -> Vec<IncidentChange> {
+    judge_after_jump(open, status, minute, Duration::ZERO)
+}
+
+/// The same after the clock has just gone on alone by so much.
+fn judge_after_jump(
+    open: &[Incident],
+    status: ApplicationStatus,
+    minute: u64,
+    jump: Duration,
+) -> Vec<IncidentChange> {
     let spec = ApplicationSpec {
         repository: "infra".to_owned(),
         url: String::new(),
@@ -54,6 +64,7 @@ fn judge(open: &[Incident], status: ApplicationStatus, minute: u64) -> Vec<Incid
         expiries: &[],
         with_older: &BTreeSet::new(),
         started: NOON,
+        jump,
         now: NOON.after(Duration::from_mins(24 * 60 + minute)),
     };
     let minutes = Duration::from_mins;
@@ -67,6 +78,26 @@ fn kept(changes: Vec<IncidentChange>) -> Vec<Incident> {
         IncidentChange::Drop(_) => panic!("nothing is dropped"),
     };
     changes.into_iter().map(incident).collect()
+}
+
+#[test]
+fn jump_of_the_clock_counts_into_no_grace_time() {
+    use HealthStatus::{Degraded, Healthy};
+    let jump = Duration::from_hours(3);
+    let minute = |lived: u64| 180 + lived;
+    let seen = kept(judge(&[], shop(Degraded, 0), 0));
+    let seen = kept(judge_after_jump(&seen, shop(Degraded, 0), minute(2), jump));
+    assert_eq!(seen[0].opened, None, "it is degraded for two minutes");
+    assert_eq!(judge(&seen, shop(Degraded, 0), minute(4)), []);
+    let opened = judge(&seen, shop(Degraded, 0), minute(5));
+    assert!(matches!(opened[..], [IncidentChange::Notify(IncidentPhase::Opened, _)]), "{opened:?}");
+    let open = kept(opened);
+    // It keeps its time, and is not over sooner.
+    let ended = kept(judge(&open, shop(Healthy, 0), minute(6)));
+    let ended = kept(judge_after_jump(&ended, shop(Healthy, 0), 2 * minute(3), jump));
+    assert_eq!((ended[0].since, ended[0].opened), (open[0].since, open[0].opened));
+    let over = judge(&ended, shop(Healthy, 0), 2 * minute(3) + 1);
+    assert!(matches!(over[..], [IncidentChange::Notify(IncidentPhase::Recovered, _)]), "{over:?}");
 }
 
 #[test]
@@ -209,6 +240,7 @@ fn removed_host_or_repository_is_not_well_again() {
                 expiries: &[],
                 with_older: &BTreeSet::new(),
                 started: NOON,
+                jump: Duration::ZERO,
                 now: now.after(Duration::from_mins(1)),
             };
             let minutes = Duration::from_mins;

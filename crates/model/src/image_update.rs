@@ -229,6 +229,9 @@ pub struct FollowedImage {
     /// A newer image that is not deployed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub available: Option<AvailableImage>,
+    /// Since when it is known, while the clock is behind that time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub floor: Option<Timestamp>,
     /// When the registry last answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checked: Option<Timestamp>,

@@ -20,6 +20,9 @@ use crate::swarm::images;
 /// The first wait after a registry gave no answer. It doubles up to the interval of the reference.
 const FIRST_RETRY: Duration = Duration::from_mins(1);
 
+/// The longest wait that a registry may ask for.
+const LONGEST_WAIT: Duration = Duration::from_hours(6);
+
 /// The number of digits of a digest by which the images of hosts are compared.
 const DIGEST_DIGITS: usize = 16;
 
@@ -230,6 +233,13 @@ fn is_out_of_range(known: &FollowedImage, (image, update): (&str, &ImageUpdate))
 pub fn note_image_check(record: &mut Record, (image, update): (&str, &ImageUpdate), now: Timestamp) {
     if let Some(known) = record.followed_images.get_mut(image) {
         known.next = now.after(update.every);
+    }
+}
+
+/// Brings the next question about a reference forward if it is later than any pause, as one that was noted by a clock that was ahead.
+pub fn limit_image_pause(record: &mut Record, (image, update): (&str, &ImageUpdate), now: Timestamp) {
+    if let Some(known) = record.followed_images.get_mut(image) {
+        known.next = known.next.min(now.after(update.every.max(LONGEST_WAIT)));
     }
 }
 

@@ -101,9 +101,10 @@ pub use facts::{
 pub use fields::diff::{FieldDifference, canonical_yaml, differences};
 pub use image_updates::{
     RegistryAnswer, differ_in_images_only, followed_images, image_check, image_update_status, images_in_use,
-    new_digests, next_image_update, note_failed_check, note_image_check, note_newest_image,
-    note_proven_images, note_returned_image, note_running_images, resolve_available_images, resolve_images,
-    resolved_digests, resolved_images, running_digests, unproven_digests, with_resolved_images,
+    limit_image_pause, new_digests, next_image_update, note_failed_check, note_image_check,
+    note_newest_image, note_proven_images, note_returned_image, note_running_images,
+    resolve_available_images, resolve_images, resolved_digests, resolved_images, running_digests,
+    unproven_digests, with_resolved_images,
 };
 pub use image_uses::image_uses;
 pub use incident_facts::{IncidentFacts, IncidentTimes};

@@ -18,9 +18,9 @@ use driftless_model::{
     Timestamp, UpdateMode,
 };
 use driftless_plan::{
-    RegistryAnswer, followed_images, image_check, next_image_update, note_failed_check, note_image_check,
-    note_newest_image, note_proven_images, note_returned_image, note_running_images, resolve_images,
-    unproven_digests,
+    RegistryAnswer, followed_images, image_check, limit_image_pause, next_image_update, note_failed_check,
+    note_image_check, note_newest_image, note_proven_images, note_returned_image, note_running_images,
+    resolve_images, unproven_digests,
 };
 
 use crate::{context::AppContext, error::chain, images::registry_calls::ImageCalls};
@@ -125,6 +125,7 @@ impl ImageUpdates {
             context.event(EventKind::Normal, "ImageUpdated", image, &message);
         }
         for (image, update) in &images {
+            limit_image_pause(record, (image, update), now);
             let Some(known) = record.followed_images.get_mut(image) else { continue };
             let last = self.asked.get_mut(image);
             // The question of an agent that has ended was never answered.

@@ -1,6 +1,9 @@
 //! Counting the ends of Jobs' containers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use driftless_model::{
     Instance, JobEnd, JobOutcome, JobRecord, Observed, Record, Role, SpecHash, Stack, State, Timestamp,
@@ -88,7 +91,12 @@ pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed
             }
         }
         keep_time(&mut job, &parts, !waiting.contains(of), now);
+        let was_open = job.ended.is_none();
         conclude(&mut job, &parts, active, now);
+        let cron = parts.first().and_then(|part| part.job.cron.as_ref());
+        if let Some(cron) = cron.filter(|_| was_open && job.ended.is_some()) {
+            end_others_before(record, cron, now);
+        }
         remember(record, of, &job, &parts);
         record.jobs.insert(of.clone(), job);
     }
@@ -233,6 +241,24 @@ fn keep_time(job: &mut JobRecord, parts: &[JobPart<'_>], has_turn: bool, now: Ti
     let is_suspended = parts.first().is_some_and(|part| part.job.suspended);
     let runs = !is_suspended && (job.begun || has_turn);
     job.started = job.started.or(Some(now)).filter(|_| runs);
+}
+
+/// Moves the ends of the other runs of a CronJob before that of one that ends now. A clock that was ahead may have noted a later time,
+/// and the newest end decides about the health.
+fn end_others_before(record: &mut Record, cron: &WorkloadName, now: Timestamp) {
+    let Some(known) = record.crons.get_mut(cron) else { return };
+    let before = |at: &mut Timestamp| {
+        if *at > now {
+            *at = now.before(Duration::from_millis(1));
+        }
+    };
+    known.last_success.iter_mut().for_each(before);
+    known.last_failure.iter_mut().for_each(|failed| before(&mut failed.end.at));
+    for run in known.runs.keys() {
+        if let Some(end) = record.jobs.get_mut(run).and_then(|job| job.ended.as_mut()) {
+            before(&mut end.at);
+        }
+    }
 }
 
 fn conclude(job: &mut JobRecord, parts: &[JobPart<'_>], active: usize, now: Timestamp) {

@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 
 use driftless_model::{
-    AppName, Completion, ContainerId, Crash, EngineKind, Format, Image, Instance, InstanceId, Observed,
-    PlatformImage, Preparation, Progress, PullPolicy, Readiness, Record, Role, SpecHash, Stack, State,
-    Subject, Timestamp, UnknownEnd, Update, Workload, WorkloadName, swarm_service_name,
+    AppName, Completion, ContainerId, Crash, EngineKind, FollowedImage, Format, Image, Instance, InstanceId,
+    Observed, PlatformImage, Preparation, Progress, PullPolicy, Readiness, Record, Role, SpecHash, Stack,
+    State, Subject, Timestamp, UnknownEnd, Update, Workload, WorkloadName, swarm_service_name,
 };
 
 use crate::{
@@ -444,9 +444,21 @@ fn forget_the_future(record: &mut Record, now: Timestamp) {
         if known.checked.is_some_and(|checked| checked > now) {
             (known.checked, known.next) = (Some(now), now);
         }
-        if let Some(available) = &mut known.available {
-            available.since = available.since.min(now);
-        }
+        keep_age(known, now);
+    }
+}
+
+/// Keeps since when a newer image is known within the time of the clock. One that is behind for a moment, as after a boot without a
+/// battery, makes no image older than it is: a minimum age counts.
+fn keep_age(known: &mut FollowedImage, now: Timestamp) {
+    let floor = known.floor.take();
+    let Some(available) = &mut known.available else { return };
+    let latest = available.since.max(floor.unwrap_or_default());
+    if latest > now {
+        available.since = available.since.min(now);
+        known.floor = Some(latest);
+    } else {
+        available.since = latest;
     }
 }
 

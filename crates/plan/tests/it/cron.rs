@@ -489,6 +489,23 @@ fn later_success_clears_a_failed_cron_run() {
 }
 
 #[test]
+fn later_success_clears_a_failure_of_a_clock_that_was_ahead() {
+    for kept in [0, 1] {
+        let limit = format!("  failedJobsHistoryLimit: {kept}");
+        let mut clock = Clock::new(&manifest("*/10 * * * *", "bad:1", &limit));
+        let ahead = HOUR * 24 * 365 * 70;
+        clock.stage.now = crate::stage::NOON.after(ahead);
+        clock.until(ahead + MINUTE * 15);
+        assert_eq!(clock.health(), (HealthStatus::Degraded, "LastRunFailed".to_owned()));
+        clock.stage.now = crate::stage::NOON;
+        assert_eq!(clock.health(), (HealthStatus::Degraded, "LastRunFailed".to_owned()));
+        clock.git = stack(&manifest("*/10 * * * *", "good:1", &limit));
+        clock.until(MINUTE * 15);
+        assert_eq!(clock.health(), (HealthStatus::Healthy, String::new()), "{kept}");
+    }
+}
+
+#[test]
 fn failure_is_shown_when_no_failed_run_is_kept() {
     let none_kept = "  failedJobsHistoryLimit: 0";
     let mut clock = Clock::new(&manifest("*/10 * * * *", "bad:1", none_kept));

@@ -9,8 +9,9 @@ use driftless_model::{
     Attempt, AvailableImage, FollowedImage, ImageUpdate, Observed, Record, Timestamp, UpdateMode,
 };
 use driftless_plan::{
-    RegistryAnswer, followed_images, image_check, images_in_use, note_newest_image, note_proven_images,
-    note_running_images, resolve_images, running_digests, unproven_digests, with_resolved_images,
+    RegistryAnswer, followed_images, image_check, images_in_use, limit_image_pause, note_failed_check,
+    note_image_check, note_newest_image, note_proven_images, note_running_images, resolve_images,
+    running_digests, unproven_digests, with_resolved_images,
 };
 
 use crate::stage::{NOON, Stage, stack, workload};
@@ -215,6 +216,42 @@ fn containers_of_another_tag_are_not_compared() {
         let running: Vec<&String> = known.running.values().collect();
         assert_eq!(running, if is_compared { vec!["sha256:a"] } else { Vec::new() }, "{image}");
         assert_eq!(known.available.is_none(), is_compared, "an image that runs is no newer one: {image}");
+    }
+}
+
+#[test]
+fn clock_that_was_ahead_delays_no_question_for_years() {
+    let update = ImageUpdate::default();
+    let mut record = record();
+    let ahead = NOON.after(HOUR * 24 * 365 * 70);
+    note_image_check(&mut record, ("web:1", &update), ahead);
+    note_failed_check(&mut record, ("web:1", &update), ("Certificate", "expired".to_owned()), None, ahead);
+    assert!(record.followed_images["web:1"].next > ahead);
+    limit_image_pause(&mut record, ("web:1", &update), NOON);
+    assert_eq!(record.followed_images["web:1"].next, NOON.after(update.every.max(HOUR * 6)));
+    // A shorter pause is left.
+    note_failed_check(&mut record, ("web:1", &update), ("Certificate", "expired".to_owned()), None, NOON);
+    let next = record.followed_images["web:1"].next;
+    limit_image_pause(&mut record, ("web:1", &update), NOON);
+    assert_eq!(record.followed_images["web:1"].next, next);
+}
+
+#[test]
+fn clock_that_is_behind_for_a_moment_makes_no_image_older() {
+    let mut stage = Stage::new(stack([("web", workload("web:1", 1))]));
+    stage.record = record();
+    answer(&mut stage.record, &ImageUpdate::default(), ("sha256:a", false), NOON);
+    let since = |stage: &Stage| stage.record.followed_images["web:1"].available.clone().unwrap().since;
+    for behind in [Timestamp(10_000), NOON.before(HOUR)] {
+        let right = std::mem::replace(&mut stage.now, behind);
+        stage.round();
+        assert_eq!(since(&stage), behind);
+        stage.tick(Duration::from_secs(10));
+        stage.round();
+        assert_eq!(since(&stage), behind);
+        stage.now = right;
+        stage.round();
+        assert_eq!(since(&stage), NOON);
     }
 }
 

@@ -31,7 +31,7 @@ pub struct StoredRequest {
     pub created: Timestamp,
     /// When it was last sent.
     pub sent: Option<Timestamp>,
-    /// When the host reported the result.
+    /// When the host reported the result, or when the request expired before it was sent.
     pub ended: Option<Timestamp>,
     /// The result.
     pub result: Option<HostRequestResult>,
@@ -67,6 +67,7 @@ impl Store {
             if transaction.query_row(key, params![host], |_| Ok(())).optional()?.is_none() {
                 return Ok(RequestCreation::NotEnrolled);
             }
+            end_expired(transaction, now)?;
             let (of_host, of_all): (i64, i64) = transaction.query_row(
                 "SELECT COUNT(CASE WHEN host = ?1 THEN 1 END), COUNT(*) FROM fleet_requests
                  WHERE ended IS NULL AND expires > ?2",
@@ -93,16 +94,25 @@ impl Store {
         })
     }
 
-    /// The requests that a host is to get now, oldest first: those that have no result and have not expired.
+    /// The requests that a host is to get now, oldest first: those that have no result and have not expired. One that was made in the
+    /// future has perhaps: the clock is behind.
     pub fn due_fleet_requests(
         &self,
         host: &str,
         most: u64,
         now: Timestamp,
     ) -> Result<Vec<HostRequest>, Error> {
+        let has_expired = self.read(WHAT, |connection| {
+            let query = format!("SELECT 1 FROM fleet_requests WHERE {EXPIRED}");
+            Ok(connection.prepare_cached(&query)?.exists(params![to_sql(now.0)])?)
+        })?;
+        if has_expired {
+            self.write(WHAT, Durability::Process, |transaction| end_expired(transaction, now))?;
+        }
         let due: Vec<HostRequest> = self.read(WHAT, |connection| {
             let mut statement = connection.prepare_cached(
-                "SELECT request FROM fleet_requests WHERE host = ?1 AND ended IS NULL AND expires > ?2
+                "SELECT request FROM fleet_requests
+                 WHERE host = ?1 AND ended IS NULL AND expires > ?2 AND created <= ?2
                  ORDER BY sequence LIMIT ?3",
             )?;
             let rows = statement
@@ -232,6 +242,16 @@ pub(crate) fn drop_requests(
     Ok(waiting.len() as u64)
 }
 
+/// Requests that have expired before they were sent.
+const EXPIRED: &str = "ended IS NULL AND sent IS NULL AND expires <= ?1";
+
+/// Ends the requests that have expired before they were sent: none becomes valid again if the clock goes back.
+fn end_expired(transaction: &Transaction<'_>, now: Timestamp) -> Result<(), BoxError> {
+    let update = format!("UPDATE fleet_requests SET ended = expires WHERE {EXPIRED}");
+    transaction.prepare_cached(&update)?.execute(params![to_sql(now.0)])?;
+    Ok(())
+}
+
 const SELECT: &str = "SELECT host, request, created, sent, ended, result FROM fleet_requests";
 
 /// `None`: another release has written it.
@@ -301,6 +321,29 @@ mod tests {
         let all: Vec<_> = all.iter().map(|it| (it.request.id.as_str(), it.result.is_some())).collect();
         assert_eq!(all, [("d", false), ("b", false), ("a", true)]);
         assert_eq!(store.fleet_requests(Some("nas"), 9).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn expired_request_stays_so_if_the_clock_goes_back() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        enrol(&store, "nas", "n");
+        enrol(&store, "web", "w");
+        let create = |id: &str, expires, at| {
+            store.create_fleet_request("nas", &request(id, expires), 9, Timestamp(at)).unwrap()
+        };
+        let due = |host, at| store.due_fleet_requests(host, 9, Timestamp(at)).unwrap().len();
+        assert_eq!(create("rollback", 200, 100), RequestCreation::Created);
+        assert_eq!(due("nas", 50), 0, "it was made in the future");
+        // The host is off, and another one reports.
+        assert_eq!(due("web", 300), 0);
+        assert_eq!(due("nas", 150), 0);
+        let ended = store.fleet_requests(None, 9).unwrap().remove(0);
+        assert_eq!((ended.sent, ended.ended, ended.result), (None, Some(Timestamp(200)), None));
+        // Another request does the same.
+        assert_eq!(create("sync", 500, 400), RequestCreation::Created);
+        assert_eq!(create("later", 900, 600), RequestCreation::Created);
+        assert_eq!(due("nas", 450), 0);
+        assert_eq!(due("nas", 700), 1);
     }
 
     #[test]

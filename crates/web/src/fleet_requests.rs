@@ -70,7 +70,7 @@ pub struct FleetRequest {
     /// When it was last sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<Timestamp>,
-    /// When the host reported the result.
+    /// When the host reported the result, or when the request expired before it was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Timestamp>,
     /// The result. `None`: the host has not reported it.
@@ -96,7 +96,8 @@ impl FleetRequest {
             let separator = if result.message.is_empty() { "" } else { ": " };
             return format!("{word}{separator}{}", result.message);
         }
-        match (self.request.expires <= now, self.sent.is_some()) {
+        let has_expired = self.request.expires <= now || self.ended.is_some();
+        match (has_expired, self.sent.is_some()) {
             (false, false) => "waits for the next report of the host".to_owned(),
             (false, true) => "sent, no result yet".to_owned(),
             (true, false) => "expired, never sent".to_owned(),

@@ -120,7 +120,8 @@ impl Store {
     }
 
     /// Removes an application with its record, pin and suspension, and returns whether there was anything to remove. Its
-    /// revisions and events stay, and so does the count of its revisions: if it comes back, no number is used twice.
+    /// revisions and events stay, and so does the count of its revisions: if it comes back, no number is used twice. Revisions of
+    /// applications that were removed long ago go.
     pub fn forget_application(&self, app: &AppName) -> Result<bool, Error> {
         // The rounds of an application that is gone come here again, and must not write each time.
         let is_known = self.read("an application", |connection| {
@@ -141,6 +142,10 @@ impl Store {
             }
             Ok(())
         })?;
+        // The next removal tries it again.
+        if let Err(error) = self.remove_former_revisions() {
+            tracing::warn!(%error, "could not remove the revisions of former applications");
+        }
         Ok(true)
     }
 

@@ -1,6 +1,10 @@
 //! Revisions with their rendered stacks, so that a rollback is possible without Git.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
@@ -10,11 +14,17 @@ use crate::{
     store::{NewRevision, Store, from_json, from_sql, readable, to_json, to_sql},
 };
 use driftless_model::{
-    AppName, Cause, ContentId, MountSource, Outcome, Pin, Revision, Stack, StackHash, Workload,
+    AppName, Cause, ContentId, MountSource, Outcome, Pin, Revision, Stack, StackHash, Timestamp, Workload,
 };
 
 /// The number of revisions with success that are kept for each application, and of those without.
 const MAX_REVISIONS: usize = 10;
+
+/// The number of removed applications whose revisions are kept, however long ago they were removed.
+const MAX_REMOVED: usize = 50;
+
+/// The time for which the revisions of all removed applications are kept.
+const REMOVED_KEPT: Duration = Duration::from_hours(90 * 24);
 
 impl Store {
     /// Begins the next revision. An older one that is still in progress becomes `Superseded`.
@@ -150,6 +160,27 @@ impl Store {
         Ok(stack.map(|stack| (revision, stack)))
     }
 
+    /// Removes the revisions of applications that were removed long ago, with their stacks. The counts of revisions stay. The number and
+    /// the time must both be exceeded, so that a clock that is wrong for a moment removes little.
+    pub(crate) fn remove_former_revisions(&self) -> Result<(), Error> {
+        let now = self.clock.now();
+        let former = self.read("the revisions", former_applications)?;
+        let is_old = |removal: &Revision| removed_at(removal).after(REMOVED_KEPT) < now;
+        let old: Vec<Revision> = former.into_iter().skip(MAX_REMOVED).filter(is_old).collect();
+        if old.is_empty() {
+            return Ok(());
+        }
+        self.write_twice("the revisions", Durability::Process, |transaction| {
+            // An application that has just come back has newer ones.
+            let mut delete =
+                transaction.prepare_cached("DELETE FROM revisions WHERE app = ?1 AND number <= ?2")?;
+            for removal in &old {
+                delete.execute(params![removal.app.as_str(), to_sql(removal.number)])?;
+            }
+            remove_unused_stacks(transaction)
+        })
+    }
+
     /// The contents that stored stacks mount. Running containers may mount more: see
     /// [`driftless_model::Instance::contents`].
     pub fn contents_in_use(&self) -> Result<BTreeSet<ContentId>, Error> {
@@ -268,10 +299,37 @@ fn remove_old(transaction: &Transaction<'_>, app: &AppName) -> Result<(), BoxErr
         }
     }
     if has_removed {
-        transaction.execute("DELETE FROM stacks WHERE hash NOT IN (SELECT stack FROM revisions)", [])?;
-        transaction.execute("DELETE FROM stack_contents WHERE hash NOT IN (SELECT hash FROM stacks)", [])?;
+        remove_unused_stacks(transaction)?;
     }
     Ok(())
+}
+
+fn remove_unused_stacks(transaction: &Transaction<'_>) -> Result<(), BoxError> {
+    transaction.execute("DELETE FROM stacks WHERE hash NOT IN (SELECT stack FROM revisions)", [])?;
+    transaction.execute("DELETE FROM stack_contents WHERE hash NOT IN (SELECT hash FROM stacks)", [])?;
+    Ok(())
+}
+
+/// The removals of applications of which nothing else is stored any more, the newest first. An application that a user has told the
+/// agent to forget was not removed: its containers may be there, and its revisions say that they are no surprise.
+fn former_applications(connection: &Connection) -> Result<Vec<Revision>, BoxError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT app, MAX(number), revision FROM revisions
+         WHERE app NOT IN (
+            SELECT app FROM applications UNION SELECT app FROM records
+            UNION SELECT app FROM pins UNION SELECT app FROM suspensions
+         )
+         GROUP BY app",
+    )?;
+    let texts: Vec<String> = statement.query_map([], |row| row.get(2))?.collect::<Result<_, _>>()?;
+    let newest = texts.iter().filter_map(|text| readable::<Revision>("a revision", text));
+    let mut removals: Vec<Revision> = newest.filter(Revision::is_removal).collect();
+    removals.sort_by_key(|removal| Reverse(removed_at(removal)));
+    Ok(removals)
+}
+
+fn removed_at(removal: &Revision) -> Timestamp {
+    removal.finished.unwrap_or(removal.started)
 }
 
 fn select(connection: &Connection, app: &AppName, condition: &str) -> Result<Vec<Revision>, BoxError> {

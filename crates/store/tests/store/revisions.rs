@@ -191,3 +191,48 @@ fn newest_ten_thousand_events_are_kept() {
     let events = store.events(0, usize::MAX, None).unwrap();
     assert_eq!((events.len(), events[0].sequence, events[9999].sequence), (10_000, 51, 10_050));
 }
+
+#[test]
+fn revisions_of_applications_removed_long_ago_go() {
+    let clock = Clock::jumping(NOW);
+    let Clock::Jumping { epoch, .. } = clock else { panic!() };
+    let store = Store::in_memory(clock).unwrap();
+    let apply = |app: &AppName, cause: Cause, stack: &Stack| {
+        let new = NewRevision { app: app.clone(), cause, ..new_revision() };
+        let number = store.begin_revision(&new, stack).unwrap().number;
+        store.finish_revision(app, number, &Outcome::Succeeded, &BTreeMap::new()).unwrap();
+        number
+    };
+    let deploy = |app: &AppName| {
+        let id = Content::file(app.as_str().as_bytes()).id();
+        store.remember_application(app, &serde_json::Value::Null, "infra").unwrap();
+        apply(app, Cause::Commit, &stack("web:1", vec![MountSource::Content(id)]))
+    };
+    let remove = |app: &AppName| {
+        apply(app, Cause::Removal, &stack("web:1", vec![]).emptied());
+        assert!(store.forget_application(app).unwrap());
+    };
+    let days = |count: u64| NOW.after(Duration::from_hours(24 * count)).0;
+    let [stays, forgotten, last] = ["stays", "forgotten", "last"].map(AppName::from);
+    let previews: Vec<AppName> =
+        (0..60).map(|number| AppName::from(format!("preview-{number}").as_str())).collect();
+    deploy(&stays);
+    deploy(&forgotten);
+    assert!(store.forget_application(&forgotten).unwrap());
+    for preview in &previews {
+        deploy(preview);
+        remove(preview);
+    }
+    let kept = || previews.iter().filter(|app| store.current(app).unwrap().is_some()).count();
+    for (day, expected) in [(80, 60), (100, 49)] {
+        epoch.store(days(day), std::sync::atomic::Ordering::SeqCst);
+        deploy(&last);
+        remove(&last);
+        assert_eq!(kept(), expected, "after {day} days");
+    }
+    // Their contents go with them, and all others stay.
+    assert_eq!(store.contents_in_use().unwrap().len(), 49 + 3);
+    assert!([&stays, &forgotten, &last].iter().all(|app| store.current(app).unwrap().is_some()));
+    let gone = previews.iter().find(|app| store.current(app).unwrap().is_none()).unwrap();
+    assert_eq!(deploy(gone), 3, "no number is used twice");
+}

@@ -240,7 +240,8 @@ fn clock_that_was_ahead_delays_no_question_for_years() {
 fn clock_that_is_behind_for_a_moment_makes_no_image_older() {
     let mut stage = Stage::new(stack([("web", workload("web:1", 1))]));
     stage.record = record();
-    answer(&mut stage.record, &ImageUpdate::default(), ("sha256:a", false), NOON);
+    let update = ImageUpdate { mode: UpdateMode::Apply, min_age: HOUR * 3, ..ImageUpdate::default() };
+    answer(&mut stage.record, &update, ("sha256:a", false), NOON);
     let since = |stage: &Stage| stage.record.followed_images["web:1"].available.clone().unwrap().since;
     for behind in [Timestamp(10_000), NOON.before(HOUR)] {
         let right = std::mem::replace(&mut stage.now, behind);

@@ -13,7 +13,7 @@ use std::{
 use base64::{Engine, engine::general_purpose};
 use driftless_clock::Clock;
 use driftless_config::{Auth, GithubApp, Proxy, Secret};
-use driftless_git::{Cause, CommitSource, Credentials, RepositoryOptions};
+use driftless_git::{Cause, CommitSource, Credentials, Repository, RepositoryOptions};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -226,8 +226,14 @@ async fn replaced_ca_file_is_used_without_a_restart() {
     fs::remove_file(&ca).unwrap();
     let missing = repository.fetch(None).await.unwrap_err();
     assert_eq!(missing.cause, Cause::CredentialsUnreadable, "{missing}");
+    let restarted = RepositoryOptions { ca_file: Some(ca.clone()), ..options(&origin, &server.url()) };
+    let missing = Repository::open(restarted).unwrap_err().to_string();
+    assert!(missing.contains("`caFile`"), "{missing}");
     replace("ca.pem");
     repository.fetch(None).await.unwrap();
+    fs::remove_file(origin.dir.path().join("token")).unwrap();
+    let missing = repository.fetch(None).await.unwrap_err();
+    assert_eq!(missing.cause, Cause::CredentialsUnreadable, "{missing}");
 }
 
 fn created(token: &str, expires: &str) -> String {

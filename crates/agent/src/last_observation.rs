@@ -20,7 +20,7 @@ pub(crate) struct LastObservation {
 pub(crate) struct Gap {
     /// The agent has not observed all of it.
     pub(crate) is_break: bool,
-    /// How far the time of day has gone on alone: the machine has slept, or its clock was set forward.
+    /// The time by which the clock has gone on alone: the machine has slept, or its clock was set forward.
     pub(crate) jump: Option<Duration>,
 }
 

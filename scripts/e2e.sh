@@ -25,7 +25,7 @@ clean() {
 # Kills, stops and starves engines of its own: only root may start those. 300 containers take minutes: `make e2e-faults`.
 faults() {
     if [ "$(id -u)" = 0 ]; then
-        e2e -- --ignored --test-threads=4 --skip three_hundred engine_faults:: swarm:: services_wait_for_compose
+        e2e -- --ignored --test-threads=8 --skip three_hundred engine_faults:: swarm:: services_wait_for_compose
     else
         echo "e2e: not root: skipped the faults of an engine; run them with: sudo make e2e-faults" >&2
     fi

@@ -5,11 +5,14 @@ use std::collections::BTreeSet;
 
 use driftless_model::{AppName, Format, WorkloadName};
 
-use crate::wait::{Wait, WaitObject, WaitReason};
+use crate::{
+    facts::places::Place,
+    wait::{Wait, WaitObject, WaitReason},
+};
 
 impl Wait {
     /// The container `by`, which Git does not have any more and which stays for now, writes to `place`.
-    pub(crate) fn data_in_use(workload: &WorkloadName, place: &str, by: &str) -> Self {
+    pub(crate) fn data_in_use(workload: &WorkloadName, place: &Place, by: &str) -> Self {
         let sentence = format!(
             "needs {place}, and {by}, which is not in Git any more, still writes to it: it starts when {by} is removed"
         );
@@ -17,7 +20,7 @@ impl Wait {
     }
 
     /// The container `by`, which Docker Compose runs and which is not adopted, writes to `place`.
-    pub(crate) fn data_in_use_by_compose(workload: &WorkloadName, place: &str, by: &str) -> Self {
+    pub(crate) fn data_in_use_by_compose(workload: &WorkloadName, place: &Place, by: &str) -> Self {
         let sentence = format!(
             "needs {place}, and {by}, a container of Docker Compose that is not adopted, writes to it: it starts when {by} has ended ({})",
             end_for_good(by)
@@ -29,7 +32,7 @@ impl Wait {
     /// the application: only one of Docker Compose could adopt the project.
     pub(crate) fn data_in_use_by_other_project(
         workload: &WorkloadName,
-        place: &str,
+        place: &Place,
         by: &str,
         project: &str,
         format: Format,
@@ -58,7 +61,7 @@ impl Wait {
     }
 
     /// The container `by`, which stays at its older version because a person or the manifest wants it, writes to `place`.
-    pub(crate) fn data_kept(workload: &WorkloadName, place: &str, by: &str) -> Self {
+    pub(crate) fn data_kept(workload: &WorkloadName, place: &Place, by: &str) -> Self {
         let sentence = format!(
             "needs {place}, and {by}, which is kept at its older version, still writes to it: it starts when {by} is replaced"
         );
@@ -67,7 +70,12 @@ impl Wait {
 
     /// The container `by` of another application of this agent writes to `place`, and Git does not have it so any more. It is about to
     /// be stopped.
-    pub(crate) fn data_handed_over(workload: &WorkloadName, place: &str, by: &str, owner: &AppName) -> Self {
+    pub(crate) fn data_handed_over(
+        workload: &WorkloadName,
+        place: &Place,
+        by: &str,
+        owner: &AppName,
+    ) -> Self {
         let sentence = format!(
             "waits for application `{owner}`: {by} still writes to {place}, which Git does not give to its service; it starts when {by} has ended (`driftless status {owner}` shows what keeps it)"
         );
@@ -78,7 +86,7 @@ impl Wait {
     /// needs it.
     pub(crate) fn data_given_away(
         workload: &WorkloadName,
-        place: &str,
+        place: &Place,
         by: &str,
         owner: &AppName,
         app: &AppName,
@@ -93,7 +101,7 @@ impl Wait {
     /// application `app`, which is down, needs it.
     pub(crate) fn data_promised(
         workload: &WorkloadName,
-        place: &str,
+        place: &Place,
         owner: &AppName,
         app: &AppName,
     ) -> Self {
@@ -106,7 +114,7 @@ impl Wait {
     /// The container `by` writes to `place`, and it is not known whether the newest manifests of its application still do so.
     pub(crate) fn data_in_use_by_unread(
         workload: &WorkloadName,
-        place: &str,
+        place: &Place,
         by: &str,
         owner: &AppName,
     ) -> Self {
@@ -119,7 +127,7 @@ impl Wait {
     /// The container `by` of an application that is not in Git any more, and was not removed yet, writes to `place`.
     pub(crate) fn data_in_use_by_leaving(
         workload: &WorkloadName,
-        place: &str,
+        place: &Place,
         by: &str,
         owner: &AppName,
     ) -> Self {
@@ -180,7 +188,7 @@ impl Wait {
     /// The container `by` of an application that this agent does not manage any more writes to `place`.
     pub(crate) fn data_in_use_by_forgotten(
         workload: &WorkloadName,
-        place: &str,
+        place: &Place,
         by: &str,
         owner: &AppName,
     ) -> Self {
@@ -194,7 +202,7 @@ impl Wait {
     /// The same for a service of a Swarm.
     pub(crate) fn data_in_use_by_forgotten_service(
         workload: &WorkloadName,
-        place: &str,
+        place: &Place,
         by: &str,
         owner: &AppName,
     ) -> Self {

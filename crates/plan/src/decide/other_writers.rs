@@ -22,8 +22,8 @@ use crate::{
     facts::{
         Facts,
         places::{
-            Stacks, is_common, is_given_to, is_given_to_services, is_in_own_folder, is_job_of, is_volume,
-            places, writes_nothing, writes_to, written_place,
+            Place, Stacks, is_common, is_given_to, is_given_to_services, is_job_of, places, writes_nothing,
+            writes_to, written_place,
         },
         sharing::Sharing,
     },
@@ -37,7 +37,7 @@ pub(crate) const LOOK_AT_OTHERS: Duration = Duration::from_secs(2);
 struct OtherWriter<'a> {
     container: &'a MountingContainer,
     owner: &'a AppName,
-    place: String,
+    place: Place,
 }
 
 /// Why a workload does not start while a container of another application of this agent writes to its data, unless they share them:
@@ -47,7 +47,7 @@ pub(crate) fn reason_to_wait(draft: &Draft<'_>, subject: Subject<'_>) -> Option<
     if workload.job_or_template().is_some() || writes_nothing(workload) {
         return None;
     }
-    let held: BTreeSet<String> = workload.containers().flat_map(places).collect();
+    let held: BTreeSet<Place> = workload.containers().flat_map(places).collect();
     // Nobody is about to stop what Git has given away.
     reason_not_to_take_back(draft, name, &held)
         .or_else(|| reason_to_wait_for_new_places(draft, subject))
@@ -70,7 +70,7 @@ fn reason_to_wait_for_new_places(draft: &Draft<'_>, subject: Subject<'_>) -> Opt
         let is_shared = is_given && (!is_left() || is_usual());
         // The commit that gives the volume to this workload may take it from the other one, whose application has not read that yet.
         let is_unclear =
-            || is_unread(owner) && is_volume(place) && !is_job(stacks, owner, container) && !is_usual();
+            || is_unread(owner) && place.is_volume() && !is_job(stacks, owner, container) && !is_usual();
         (!is_shared || is_unclear()) && !is_common(stacks, [own, owner], place)
     });
     let OtherWriter { container, owner, place } = found?;
@@ -88,7 +88,7 @@ fn reason_to_wait_for_new_places(draft: &Draft<'_>, subject: Subject<'_>) -> Opt
 fn reason_to_wait_for_other_project(
     draft: &Draft<'_>,
     subject: Subject<'_>,
-    held: &BTreeSet<String>,
+    held: &BTreeSet<Place>,
 ) -> Option<Wait> {
     let facts = draft.facts;
     let (claims, stack, name) = (&facts.observed.claims, facts.target.stack, subject.name);
@@ -106,11 +106,11 @@ fn reason_to_wait_for_other_project(
     let wanted = new_places(draft, subject);
     let stacks = claims.applications.as_deref().map(|applications| &applications.stacks);
     // The volumes of two projects have different names, and relative folders lie in different places.
-    let is_folder = |place: &String| !is_volume(place) && !is_in_own_folder(place);
-    let has_all = |one: &BTreeSet<String>, of: &BTreeSet<String>| !of.difference(one).any(is_folder);
+    let is_folder = |place: &Place| !place.is_volume() && !place.is_in_own_folder();
+    let has_all = |one: &BTreeSet<Place>, of: &BTreeSet<Place>| !of.difference(one).any(is_folder);
     meant.find_map(|(container, project)| {
-        let written: BTreeSet<String> = container.mounts.iter().filter_map(written_place).collect();
-        let shares = |place: &String| {
+        let written: BTreeSet<Place> = container.mounts.iter().filter_map(written_place).collect();
+        let shares = |place: &Place| {
             let is_given = |stacks: &Stacks| {
                 let mut others = stacks.values().filter(|other| other.app != stack.app);
                 others.any(|it| it.project == project && is_given_to_services(stacks, &it.app, place))
@@ -129,12 +129,12 @@ fn reason_to_wait_for_other_project(
 pub(crate) fn wait_for_managed(
     applications: &ManagedApplications,
     name: &WorkloadName,
-    place: &str,
+    place: &Place,
     by: &str,
     owner: &AppName,
 ) -> Wait {
     let is_in_git = applications.stacks.contains_key(owner);
-    if applications.unread.contains(owner) && (is_volume(place) || !is_in_git) {
+    if applications.unread.contains(owner) && (place.is_volume() || !is_in_git) {
         Wait::data_in_use_by_unread(name, place, by, owner)
     } else if applications.names.contains(owner) && !is_in_git {
         Wait::data_in_use_by_leaving(name, place, by, owner)
@@ -148,7 +148,7 @@ pub(crate) fn wait_for_managed(
 pub(crate) fn reason_not_to_take_back(
     draft: &Draft<'_>,
     name: &WorkloadName,
-    held: &BTreeSet<String>,
+    held: &BTreeSet<Place>,
 ) -> Option<Wait> {
     let facts = draft.facts;
     let stacks = &facts.observed.claims.applications.as_deref()?.stacks;
@@ -182,7 +182,7 @@ pub(crate) fn reason_to_stay_down(draft: &Draft<'_>, instance: &Instance) -> Opt
     if is_job || is_unknown {
         return None;
     }
-    let takes = |app: &AppName, stack: &Stack, place: &String| {
+    let takes = |app: &AppName, stack: &Stack, place: &Place| {
         stack.workloads.iter().any(|(taker, workload)| {
             workload.job_or_template().is_none()
                 && writes_to(workload, place)
@@ -191,7 +191,7 @@ pub(crate) fn reason_to_stay_down(draft: &Draft<'_>, instance: &Instance) -> Opt
     };
     let mut given = written_by(draft, instance)
         .into_iter()
-        .filter(|place| !is_in_own_folder(place) && !goes_on(draft, stacks, name, place));
+        .filter(|place| !place.is_in_own_folder() && !goes_on(draft, stacks, name, place));
     given.find_map(|place| {
         let mut others = stacks.iter().filter(|(app, _)| *app != own);
         let (receiver, _) = others.find(|(app, stack)| takes(app, stack, &place))?;
@@ -201,9 +201,9 @@ pub(crate) fn reason_to_stay_down(draft: &Draft<'_>, instance: &Instance) -> Opt
 
 /// Whether Git still gives a place to this service, or a folder of the host to a later name of it. A neighbour that both versions have does
 /// not go on with its data, nor does a new one on its volume, such as one that makes backups.
-fn goes_on(draft: &Draft<'_>, stacks: &Stacks, name: &WorkloadName, place: &String) -> bool {
+fn goes_on(draft: &Draft<'_>, stacks: &Stacks, name: &WorkloadName, place: &Place) -> bool {
     let stack = draft.facts.target.stack;
-    let is_later = |other: &WorkloadName| !is_volume(place) && !stack.workloads.contains_key(other);
+    let is_later = |other: &WorkloadName| !place.is_volume() && !stack.workloads.contains_key(other);
     let is_it = |other: &WorkloadName| other == name || is_later(other);
     let is_writer = |workload: &Workload| workload.job_or_template().is_none() && writes_to(workload, place);
     let mut workloads = stacks.get(&stack.app).into_iter().flat_map(|newest| &newest.workloads);
@@ -213,8 +213,8 @@ fn goes_on(draft: &Draft<'_>, stacks: &Stacks, name: &WorkloadName, place: &Stri
 /// A running container of another application that writes to one of these places, for which a rule holds.
 fn find_writer<'a>(
     draft: &Draft<'a>,
-    wanted: &BTreeSet<String>,
-    is_contested: impl Fn(&MountingContainer, &AppName, &HostMount, &String) -> bool,
+    wanted: &BTreeSet<Place>,
+    is_contested: impl Fn(&MountingContainer, &AppName, &HostMount, &Place) -> bool,
 ) -> Option<OtherWriter<'a>> {
     if wanted.is_empty() {
         return None;
@@ -243,7 +243,7 @@ fn has_shared(
     name: &WorkloadName,
     owner: &AppName,
     other: &WorkloadName,
-    place: &str,
+    place: &Place,
 ) -> bool {
     let Facts { target, observed, record, .. } = *draft.facts;
     if record.shared_places.is_empty() {
@@ -271,13 +271,7 @@ fn is_left_service(stacks: &Stacks, container: &MountingContainer) -> bool {
 
 /// Whether an application has a folder of the host in Git for a service of which there is no container yet. That may be the other name
 /// of a service that Git does not have any more: it comes when the container of that one has ended.
-fn is_renamed(
-    draft: &Draft<'_>,
-    stacks: &Stacks,
-    owner: &AppName,
-    mount: &HostMount,
-    place: &String,
-) -> bool {
+fn is_renamed(draft: &Draft<'_>, stacks: &Stacks, owner: &AppName, mount: &HostMount, place: &Place) -> bool {
     let has_container = |name: &WorkloadName| {
         let mut mounting = draft.facts.observed.claims.mounting();
         mounting.any(|(container, of)| of == Some(owner) && container.workload.whole() == *name)

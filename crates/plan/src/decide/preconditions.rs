@@ -16,7 +16,7 @@ use crate::{
     draft::Draft,
     facts::{
         ownership::{is_usable_network, is_usable_volume},
-        places::places,
+        places::{Place, places},
         standing::{awaits_run_with_files, crash_of, failure, has_run_and_ended, has_run_hooks, is_up},
     },
     wait::{Wait, WaitObject},
@@ -277,8 +277,8 @@ enum Contest<'a> {
 }
 
 /// A container of another agent for the same workload that may write to the same data: its name and the place.
-fn writer_of_another_agent(draft: &Draft<'_>, subject: Subject<'_>) -> Option<(String, String)> {
-    let own: BTreeSet<String> = subject.workload.containers().flat_map(places).collect();
+fn writer_of_another_agent(draft: &Draft<'_>, subject: Subject<'_>) -> Option<(String, Place)> {
+    let own: BTreeSet<Place> = subject.workload.containers().flat_map(places).collect();
     let facts = &draft.facts;
     let is_foreign = |instance: &&Instance| {
         instance.instance.workload == *subject.name && instance.agent != *facts.target.agent
@@ -482,7 +482,7 @@ fn data_of_others(draft: &Draft<'_>, subject: Subject<'_>) -> Option<Wait> {
         let (by, place) = writers::held_back_writer(draft, subject)?;
         return Some(Wait::data_kept(name, &place, by.as_str()));
     }
-    let held: Vec<String> = workload.containers().flat_map(places).collect();
+    let held: Vec<Place> = workload.containers().flat_map(places).collect();
     let wanted = draft.facts.target.stack.workloads.get(name);
     let is_kept = wanted.is_some_and(|workload| writers::is_not_rolled(draft, Subject { name, workload }));
     // The older version is healed for as long as the new owner is not made either.
@@ -507,8 +507,8 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
     {
         return Contest::Taken { by: fixed.clone(), what: format!("the name `{fixed}`") };
     }
-    if let Some((by, what)) = writer_of_another_agent(draft, subject) {
-        return Contest::Taken { by, what };
+    if let Some((by, place)) = writer_of_another_agent(draft, subject) {
+        return Contest::Taken { by, what: place.to_string() };
     }
     if let Some(wait) = data_of_others(draft, subject) {
         return Contest::Kept(wait);

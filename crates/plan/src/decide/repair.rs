@@ -493,11 +493,12 @@ fn may_run(draft: &mut Draft<'_>, name: &WorkloadName, instance: &Instance) -> b
     let is_older = draft.facts.target.hashes.specs.get(name) != Some(&instance.spec);
     if is_older {
         let data = writers::new_owner(draft, name, &writers::written_by(draft, instance), |_| false);
-        let place = || {
+        let data = data.map(|(by, place)| (by, place.to_string()));
+        let port_or_address = || {
             let (by, what) = preconditions::place_taken_over(draft, name, &instance.config)?;
             Some((by.clone(), what))
         };
-        if let Some((by, what)) = data.or_else(place) {
+        if let Some((by, what)) = data.or_else(port_or_address) {
             draft.wait(Wait::dependency(name, &by, &format!("Git has given {what} to it")));
             return false;
         }

@@ -12,7 +12,11 @@ use crate::{
         writers::new_owner,
     },
     draft::Draft,
-    facts::{Facts, namespaces::in_order, places::places},
+    facts::{
+        Facts,
+        namespaces::in_order,
+        places::{Place, places},
+    },
     wait::Wait,
 };
 
@@ -82,7 +86,7 @@ fn stays_older(draft: &Draft<'_>, subject: Subject<'_>, before: Option<&Workload
     if kept.replicas == 0 {
         return true;
     }
-    let held: Vec<String> = kept.containers().flat_map(places).collect();
+    let held: Vec<Place> = kept.containers().flat_map(places).collect();
     let has =
         |workload: &Workload, port: &Port| workload.container.ports.iter().any(|other| other.collides(port));
     let others = draft.facts.target.stack.workloads.iter().filter(|(other, _)| *other != subject.name);

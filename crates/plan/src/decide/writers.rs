@@ -18,7 +18,7 @@ use crate::{
     facts::{
         cron,
         hooks::was_hook,
-        places::{is_volume, places, writes_nothing, writes_to},
+        places::{Place, places, writes_nothing, writes_to},
         sharing::Sharing,
         standing::{is_spent, is_up},
         stateful::member_of,
@@ -32,7 +32,7 @@ use crate::{
 ///
 /// A Job ends by itself, and may share data with what runs. A workload that was there together with one of them, when all was as
 /// Git said, shares it with that one if it wrote to it then. Pods of one StatefulSet share what they write to.
-pub(crate) fn orphaned_writers<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'a Instance, String)> {
+pub(crate) fn orphaned_writers<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'a Instance, Place)> {
     let is_writer = |orphan: &&Instance| is_up(orphan) || draft.returning.contains(&orphan.id);
     let orphans = draft.facts.instances.orphans.iter().copied().filter(is_writer);
     contested(draft, subject, orphans, |_, _| true)
@@ -40,7 +40,7 @@ pub(crate) fn orphaned_writers<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> V
 
 /// The container of Docker Compose that nobody adopted and that writes to what a workload is to write to, with the place, unless both do
 /// so in Git.
-pub(crate) fn compose_writer<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Option<(&'a Instance, String)> {
+pub(crate) fn compose_writer<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Option<(&'a Instance, Place)> {
     let facts = draft.facts;
     if facts.observed.candidates.is_empty() || subject.workload.job_or_template().is_some() {
         return None;
@@ -48,7 +48,7 @@ pub(crate) fn compose_writer<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Opt
     let wanted = new_places(draft, subject);
     let running = facts.observed.candidates.values().map(|candidate| &candidate.instance);
     running.filter(|it| is_up(it) && facts.observed.own.as_ref() != Some(&it.id)).find_map(|found| {
-        let is_contested = |place: &String| {
+        let is_contested = |place: &Place| {
             wanted.contains(place) && !writes(facts.target.stack, &found.instance.workload, place)
         };
         Some((found, places(&found.config).into_iter().find(is_contested)?))
@@ -56,19 +56,19 @@ pub(crate) fn compose_writer<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Opt
 }
 
 /// The places that a workload is to write to and did not write to before.
-pub(crate) fn new_places(draft: &Draft<'_>, Subject { name, workload }: Subject<'_>) -> BTreeSet<String> {
+pub(crate) fn new_places(draft: &Draft<'_>, Subject { name, workload }: Subject<'_>) -> BTreeSet<Place> {
     let facts = draft.facts;
     let reached = facts.target.fallback.unwrap_or(facts.target.stack);
     let members = facts.instances.members_of(name);
-    let had: BTreeSet<String> = members.iter().flat_map(|member| written_by(draft, member)).collect();
+    let had: BTreeSet<Place> = members.iter().flat_map(|member| written_by(draft, member)).collect();
     let was_there = facts.record.slots.contains_key(name) || facts.record.adopted.workloads.contains(name);
-    let is_known = |place: &String| had.contains(place) || (was_there && writes(reached, name, place));
+    let is_known = |place: &Place| had.contains(place) || (was_there && writes(reached, name, place));
     workload.containers().flat_map(places).filter(|place| !is_known(place)).collect()
 }
 
 /// The containers of other workloads that still write to what a workload is to write to, or will be started again and do so then, and
 /// whose own workload does not write there any more in Git: their successors do not need it.
-pub(crate) fn outdated_writers<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'a Instance, String)> {
+pub(crate) fn outdated_writers<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'a Instance, Place)> {
     let facts = draft.facts;
     // Most workloads write to nothing that is kept, and this is asked of each one that starts.
     if writes_nothing(subject.workload) {
@@ -83,7 +83,7 @@ pub(crate) fn outdated_writers<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> V
             && facts.target.hashes.specs.get(of) != Some(&holder.spec)
             && (is_up(holder) || (matches!(holder.state, State::Exited { .. }) && !is_spent(facts, holder)))
     });
-    let is_given_up = |holder: &Instance, place: &String| !writes(stack, &holder.instance.workload, place);
+    let is_given_up = |holder: &Instance, place: &Place| !writes(stack, &holder.instance.workload, place);
     contested(draft, subject, outdated, is_given_up)
 }
 
@@ -94,11 +94,11 @@ pub(crate) fn outdated_writers<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> V
 pub(crate) fn new_owner(
     draft: &Draft<'_>,
     name: &WorkloadName,
-    held: &[String],
+    held: &[Place],
     is_due: impl Fn(Subject<'_>) -> bool,
-) -> Option<(WorkloadName, String)> {
+) -> Option<(WorkloadName, Place)> {
     let (target, record) = (draft.facts.target, draft.facts.record);
-    let is_given_up = |place: &&String| !writes(target.stack, name, place);
+    let is_given_up = |place: &&Place| !writes(target.stack, name, place);
     held.iter().filter(is_given_up).find_map(|place| {
         let takes = |taker: &Subject<'_>| {
             // Without a version before, all is as Git says: those that were there then have always shared it.
@@ -124,7 +124,7 @@ pub(crate) fn new_owner(
 /// The container that writes to the data of an older one by now, with the place, if a commit made it that was never reached and Git does
 /// not have it any more. The older one must not be started together with it, unless the other one was created while it ran: they share
 /// the data, whereas a successor is created when it is down.
-pub(crate) fn newer_writer<'a>(draft: &Draft<'a>, older: &Instance) -> Option<(&'a Instance, String)> {
+pub(crate) fn newer_writer<'a>(draft: &Draft<'a>, older: &Instance) -> Option<(&'a Instance, Place)> {
     let facts = draft.facts;
     facts.target.fallback?;
     let held = written_by(draft, older);
@@ -142,7 +142,7 @@ pub(crate) fn newer_writer<'a>(draft: &Draft<'a>, older: &Instance) -> Option<(&
 
 /// A workload that the manifest holds at its older version, and that writes there to what this one is to write to, with the place. It
 /// may have no container just now.
-pub(crate) fn held_back_writer(draft: &Draft<'_>, subject: Subject<'_>) -> Option<(WorkloadName, String)> {
+pub(crate) fn held_back_writer(draft: &Draft<'_>, subject: Subject<'_>) -> Option<(WorkloadName, Place)> {
     let target = draft.facts.target;
     let before = target.fallback?;
     let is_begun = !draft.facts.instances.members_of(subject.name).is_empty();
@@ -171,7 +171,7 @@ pub(crate) fn held_back_writer(draft: &Draft<'_>, subject: Subject<'_>) -> Optio
 }
 
 /// Whether a workload writes to a place, as a stack has it.
-fn writes(stack: &Stack, name: &WorkloadName, place: &String) -> bool {
+fn writes(stack: &Stack, name: &WorkloadName, place: &Place) -> bool {
     stack.workloads.get(name).is_some_and(|workload| writes_to(workload, place))
 }
 
@@ -229,8 +229,8 @@ fn contested<'a>(
     draft: &Draft<'a>,
     subject: Subject<'_>,
     candidates: impl Iterator<Item = &'a Instance>,
-    is_meant: impl Fn(&Instance, &String) -> bool,
-) -> Vec<(&'a Instance, String)> {
+    is_meant: impl Fn(&Instance, &Place) -> bool,
+) -> Vec<(&'a Instance, Place)> {
     let Subject { name, workload } = subject;
     let facts = draft.facts;
     let mut candidates = candidates.peekable();
@@ -240,7 +240,7 @@ fn contested<'a>(
     }
     let was_there = members.is_empty() && facts.record.slots.contains_key(name);
     let reached = facts.target.fallback.unwrap_or(facts.target.stack);
-    let shares = |other: &Instance, place: &String| {
+    let shares = |other: &Instance, place: &Place| {
         let of = &other.instance.workload;
         let held = facts.record.held.get(of);
         let had_it = !reached.workloads.contains_key(of)
@@ -250,13 +250,12 @@ fn contested<'a>(
     };
     let set = workload.member().map(|member| &member.of);
     let is_sibling = |orphan: &Instance| set.is_some() && member_of(facts, orphan).map(|it| &it.of) == set;
-    let known: BTreeSet<String> = members.iter().flat_map(|member| written_by(draft, member)).collect();
-    let wanted: BTreeSet<String> = workload.containers().flat_map(places).collect();
-    let wanted: BTreeSet<&String> = wanted.difference(&known).collect();
+    let known: BTreeSet<Place> = members.iter().flat_map(|member| written_by(draft, member)).collect();
+    let wanted: BTreeSet<Place> = workload.containers().flat_map(places).collect();
+    let wanted: BTreeSet<&Place> = wanted.difference(&known).collect();
     let writes = |candidate: &'a Instance| {
-        let is_contested = |place: &String| {
-            wanted.contains(place) && !shares(candidate, place) && is_meant(candidate, place)
-        };
+        let is_contested =
+            |place: &Place| wanted.contains(place) && !shares(candidate, place) && is_meant(candidate, place);
         let place = written_by(draft, candidate).into_iter().find(is_contested)?;
         Some((candidate, place))
     };
@@ -272,16 +271,16 @@ pub fn hands_over(before: &Stack, now: &Stack, other: &Stack, shared: &BTreeSet<
         .flat_map(|(name, workload)| workload.containers().flat_map(places).map(move |place| (name, place)));
     let is_service = |workload: &Workload| workload.job_or_template().is_none();
     // The service itself, or on a folder of the host under another name. A Job takes nothing, as it ends by itself.
-    let goes_on = |name: &WorkloadName, place: &String| {
-        let is_new = |other: &WorkloadName| !is_volume(place) && !before.workloads.contains_key(other);
+    let goes_on = |name: &WorkloadName, place: &Place| {
+        let is_new = |other: &WorkloadName| !place.is_volume() && !before.workloads.contains_key(other);
         let is_it = |other: &WorkloadName| other == name || is_new(other);
         let mut workloads = now.workloads.iter();
         workloads.any(|(other, workload)| is_it(other) && is_service(workload) && writes_to(workload, place))
     };
-    let has = |name: &WorkloadName, place: &String, taker: &WorkloadName| {
+    let has = |name: &WorkloadName, place: &Place, taker: &WorkloadName| {
         Sharing { known: shared, place, own: name, with: &other.app, other: taker }.is_known()
     };
-    let takes = |name: &WorkloadName, place: &String| {
+    let takes = |name: &WorkloadName, place: &Place| {
         let mut takers = other.workloads.iter();
         takers.any(|(taker, workload)| {
             is_service(workload) && writes_to(workload, place) && !has(name, place, taker)
@@ -291,7 +290,12 @@ pub fn hands_over(before: &Stack, now: &Stack, other: &Stack, shared: &BTreeSet<
 }
 
 /// Why a workload does not start while this container, which stays for now, writes to the place: what keeps the container.
-pub(crate) fn reason_to_wait(draft: &Draft<'_>, name: &WorkloadName, writer: &Instance, place: &str) -> Wait {
+pub(crate) fn reason_to_wait(
+    draft: &Draft<'_>,
+    name: &WorkloadName,
+    writer: &Instance,
+    place: &Place,
+) -> Wait {
     if !draft.missing_images.is_empty() {
         return Wait::images(name, &draft.missing_image_names());
     }
@@ -317,7 +321,7 @@ pub(crate) fn is_in_the_way(
 }
 
 /// The places that a container of ours and the other containers of its pod may write to.
-pub(crate) fn written_by(draft: &Draft<'_>, instance: &Instance) -> Vec<String> {
+pub(crate) fn written_by(draft: &Draft<'_>, instance: &Instance) -> Vec<Place> {
     let parts = draft.facts.observed.parts_of(&instance.id);
     parts.into_iter().chain([instance]).flat_map(|part| places(&part.config)).collect()
 }

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use driftless_model::{AppName, SharedPlace, Stack, WorkloadName};
 
-use crate::facts::places::{is_volume, place_of};
+use crate::facts::places::{Place, place_of};
 
 /// A place, a service of this application and one of another.
 #[derive(Clone, Copy)]
 pub(crate) struct Sharing<'a> {
     /// The places that services of this application have shared with others.
     pub(crate) known: &'a BTreeSet<SharedPlace>,
-    pub(crate) place: &'a str,
+    pub(crate) place: &'a Place,
     pub(crate) own: &'a WorkloadName,
     /// The other application.
     pub(crate) with: &'a AppName,
@@ -32,7 +32,7 @@ impl Sharing<'_> {
     /// of them may be the later or the former name of a service that has, if its application does not have that one. A service that is
     /// there as well as that one has shared nothing yet: a database shares nothing because a backup of it does.
     pub(crate) fn is_usual(&self, own: &Stack, other: Option<&Stack>) -> bool {
-        if is_volume(self.place) {
+        if self.place.is_volume() {
             return self.is_known();
         }
         let is_it = |known: &WorkloadName, name: &WorkloadName, stack: Option<&Stack>| {
@@ -49,7 +49,7 @@ impl Sharing<'_> {
     /// The records about this place and the other application.
     fn shared(&self) -> impl Iterator<Item = &SharedPlace> {
         let is_about = move |shared: &&SharedPlace| {
-            shared.with == *self.with && place_of(&shared.source).as_deref() == Some(self.place)
+            shared.with == *self.with && place_of(&shared.source).as_ref() == Some(self.place)
         };
         self.known.iter().filter(is_about)
     }

@@ -7,7 +7,7 @@ use driftless_model::{
 };
 
 use crate::{
-    facts::places::{places, written_place},
+    facts::places::{Place, places, written_place},
     target::Target,
 };
 
@@ -44,8 +44,8 @@ pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed
 }
 
 /// The services of the application that run, by the places that they write to.
-fn own_writers(stack: &Stack, observed: &Observed) -> BTreeMap<String, BTreeSet<WorkloadName>> {
-    let mut own: BTreeMap<String, BTreeSet<WorkloadName>> = BTreeMap::new();
+fn own_writers(stack: &Stack, observed: &Observed) -> BTreeMap<Place, BTreeSet<WorkloadName>> {
+    let mut own: BTreeMap<Place, BTreeSet<WorkloadName>> = BTreeMap::new();
     for container in observed.containers().filter(|container| container.is_running()) {
         let Instance { instance, config, .. } = container;
         let name = instance.workload.whole();

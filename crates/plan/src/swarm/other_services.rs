@@ -17,7 +17,7 @@ use crate::{
     decide::other_writers::wait_for_managed,
     facts::{
         Facts,
-        places::{is_common, is_given_to_services, is_volume, place_of},
+        places::{Place, is_common, is_given_to_services, place_of},
     },
     wait::Wait,
 };
@@ -60,7 +60,7 @@ impl OtherService<'_> {
         let is_left = stacks.get(owner).is_some_and(|stack| !stack.workloads.contains_key(&self.workload));
         // The commit that gives the volume to this application may take it from the other one, which has not read that yet.
         let is_unclear =
-            self.applications.unread.contains(owner) && is_volume(&place) && !had_data(facts, name, data);
+            self.applications.unread.contains(owner) && place.is_volume() && !had_data(facts, name, data);
         (!is_shared || is_left || is_unclear) && !is_common(stacks, [app, owner], &place)
     }
 
@@ -88,7 +88,7 @@ fn had_data(facts: &Facts<'_>, name: &WorkloadName, data: &str) -> bool {
 }
 
 /// A volume or folder of a task as a place of a stack.
-fn place_in_git(data: &str) -> Option<String> {
+fn place_in_git(data: &str) -> Option<Place> {
     let name = data.to_owned();
     place_of(&if data.starts_with('/') { HostSource::Path(name) } else { HostSource::Volume(name) })
 }

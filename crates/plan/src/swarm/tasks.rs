@@ -22,7 +22,10 @@ use super::{
 };
 use crate::{
     action::Action,
-    facts::jobs::{self, JobPart},
+    facts::{
+        jobs::{self, JobPart},
+        places::Place,
+    },
     record::outcome::StepOutcome,
     steps::Plan,
     target::Target,
@@ -163,8 +166,9 @@ pub(super) fn may_go_back(swarm: &ObservedSwarm, service: &ObservedService) -> b
 }
 
 /// A volume or folder of a task, as messages name it.
-pub(super) fn place(data: &str) -> String {
-    if data.starts_with('/') { format!("`{data}` of a node") } else { format!("the volume `{data}`") }
+pub(super) fn place(data: &str) -> Place {
+    let name = data.to_owned();
+    if data.starts_with('/') { Place::NodePath(name) } else { Place::Volume(name) }
 }
 
 /// The number of tasks that a service should have.

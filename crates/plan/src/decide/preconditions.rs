@@ -2,6 +2,10 @@
 //!
 //! This module finds what is in the way, and the steps that clear it. [`crate::decide::rollout`] decides how many instances
 //! are created.
+//!
+//! The first thing in the way is the one that is reported. In this order: a fixed name, another agent, what Git has given to others,
+//! containers that write to the data (those of an older version, those of Docker Compose, those of other applications, those that Git
+//! does not have any more), and containers with the name, a port or an address.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -49,7 +53,8 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
         it.condition == Condition::Started && workload.container.peers().any(|it| *it == peer)
     };
     for dependency in workload.after.iter().filter(|it| !is_shared(it)) {
-        if let Some(reason) = unmet(draft, dependency, goes_with_older(draft, subject, dependency)) {
+        let needed = needed_version(draft, subject, dependency);
+        if let Some(reason) = reason_unmet(draft, dependency, needed) {
             draft.wait(Wait::dependency(name, &dependency.workload, &reason));
             return Preconditions::Unmet;
         }
@@ -86,7 +91,7 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
     // All images of the commit, not only its own: nothing is stopped for a version that is not complete.
     let mut after: Vec<usize> = draft.pull_steps().into_iter().chain(provided).collect();
     match contest(draft, subject) {
-        Contest::Free { steps, handed_over } => {
+        Contest::Free(Freed { steps, handed_over }) => {
             after.extend(steps);
             if handed_over.is_empty() {
                 return Preconditions::Met(after);
@@ -153,14 +158,23 @@ fn is_held(draft: &Draft<'_>, subject: Subject<'_>) -> bool {
         || waves::reason_to_wait(draft, subject).is_some()
 }
 
-/// Whether a workload needs no more of a dependency than it had before. The run of a CronJob is of no commit: it does not wait for a
-/// dependency that a commit cannot change for now, and waits for one that it is about to change.
-fn goes_with_older(draft: &Draft<'_>, subject: Subject<'_>, dependency: &Dependency) -> bool {
+/// The version of a dependency that a workload needs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NeededVersion {
+    Newest,
+    /// The one before as well, if the dependency stays at it for now.
+    OlderToo,
+}
+
+/// A workload that is as before needs no more of a dependency than it had before. The run of a CronJob is of no commit: it does not wait
+/// for a dependency that a commit cannot change for now, and waits for one that it is about to change.
+fn needed_version(draft: &Draft<'_>, subject: Subject<'_>, dependency: &Dependency) -> NeededVersion {
     let name = &dependency.workload;
     let is_held_back = |workload: &Workload| is_held(draft, Subject { name, workload });
     let is_run = subject.workload.is_run_of_cron();
-    is_as_before(draft, subject)
-        || (is_run && draft.facts.target.stack.workloads.get(name).is_some_and(is_held_back))
+    let goes_with_older = is_as_before(draft, subject)
+        || (is_run && draft.facts.target.stack.workloads.get(name).is_some_and(is_held_back));
+    if goes_with_older { NeededVersion::OlderToo } else { NeededVersion::Newest }
 }
 
 /// Whether a workload is as it was when all was as Git said, or as a container of it has run since.
@@ -170,13 +184,24 @@ fn is_as_before(draft: &Draft<'_>, Subject { name, workload }: Subject<'_>) -> b
     before.into_iter().chain(begun).any(|before| before.is_like(workload))
 }
 
+/// Whether the newest version of a dependency is not as a workload needs it yet.
+pub(crate) fn is_unmet(draft: &Draft<'_>, dependency: &Dependency) -> bool {
+    reason_unmet(draft, dependency, NeededVersion::Newest).is_some()
+}
+
+/// Whether a workload waits for the newest version of a dependency.
+fn awaits_dependency(draft: &Draft<'_>, workload: &Workload) -> bool {
+    workload.after.iter().any(|dependency| is_unmet(draft, dependency))
+}
+
 /// Why a dependency is not met yet, if it is not. Who is as before runs with what was before, too: a dependency that stays at its older
 /// version for now keeps nothing down that the commit does not change.
-pub(crate) fn unmet(draft: &Draft<'_>, dependency: &Dependency, is_as_before: bool) -> Option<String> {
+fn reason_unmet(draft: &Draft<'_>, dependency: &Dependency, needed: NeededVersion) -> Option<String> {
+    let accepts_older = needed == NeededVersion::OlderToo;
     let Dependency { workload: on, condition, required, restart: _ } = dependency;
     let workload = draft.facts.target.stack.workloads.get(on)?;
     let spec = draft.facts.spec(Subject { name: on, workload });
-    let may_be_older = is_as_before && is_held(draft, Subject { name: on, workload });
+    let may_be_older = accepts_older && is_held(draft, Subject { name: on, workload });
     let before = draft.facts.target.fallback.filter(|_| may_be_older);
     let before = before.and_then(|before| before.workloads.get(on));
     let replicas = before.map_or(workload.replicas, |before| before.replicas.min(workload.replicas));
@@ -188,7 +213,7 @@ pub(crate) fn unmet(draft: &Draft<'_>, dependency: &Dependency, is_as_before: bo
         draft.facts.instances.members_of(on).iter().copied().filter(is_current).collect();
     // For what the commit changes, the end of a run with other files than those of the commit does not count.
     let has_its_files = |it: &Instance| {
-        is_as_before || it.spec != spec || !awaits_run_with_files(draft.facts.record, workload, it)
+        accepts_older || it.spec != spec || !awaits_run_with_files(draft.facts.record, workload, it)
     };
     let completed = |it: &Instance| draft.facts.is_completed(workload, it) && has_its_files(it);
     // With a count of 0, a request has ended its pause, and it is tried again, unless its restart policy forbids that.
@@ -258,12 +283,24 @@ fn needs(draft: &Draft<'_>, workload: &Workload) -> Option<Vec<usize>> {
     Some(after)
 }
 
+/// The steps that free what a workload needs, and the containers of other workloads that are removed for it.
+#[derive(Default)]
+struct Freed<'a> {
+    steps: Vec<usize>,
+    handed_over: Vec<&'a Instance>,
+}
+
+/// A container of ours that has the name, a port or an address that another workload needs.
+struct Holder<'a> {
+    container: &'a Instance,
+    /// Whether its own workload does not have that in Git any more.
+    gives_up: bool,
+    what: String,
+}
+
 enum Contest<'a> {
     /// Nobody else holds what we need, once these steps are done and these containers are removed.
-    Free {
-        steps: Vec<usize>,
-        handed_over: Vec<&'a Instance>,
-    },
+    Free(Freed<'a>),
     /// The container that has the port or address goes for another one whose port or address its successor needs.
     Exchanged,
     Taken {
@@ -332,7 +369,7 @@ pub(crate) fn needs_place_of(draft: &Draft<'_>, subject: Subject<'_>, host: &Ins
         && !writers::is_not_rolled(draft, subject)
         && waves::reason_to_wait(draft, subject).is_none()
         && !is_foreign(draft, workload)
-        && !workload.after.iter().any(|dependency| unmet(draft, dependency, false).is_some())
+        && !awaits_dependency(draft, workload)
 }
 
 /// Whether it is one port of the host, and not one of a range.
@@ -444,9 +481,7 @@ fn host_port(port: &Port) -> String {
 /// Whether nothing but the limits of its rollout keeps an older container.
 fn is_to_leave(draft: &Draft<'_>, holder: &Instance) -> bool {
     let workload = draft.facts.target.stack.workloads.get(&holder.instance.workload);
-    let is_waiting = workload.is_some_and(|workload| {
-        workload.after.iter().any(|dependency| unmet(draft, dependency, false).is_some())
-    });
+    let is_waiting = workload.is_some_and(|workload| awaits_dependency(draft, workload));
     let is_held = workload.is_some_and(|workload| {
         let subject = Subject { name: &holder.instance.workload, workload };
         waves::reason_to_wait(draft, subject).is_some() || is_foreign(draft, workload)
@@ -460,12 +495,12 @@ fn can_follow(draft: &Draft<'_>, holder: &Instance, to: &WorkloadName) -> bool {
     let workloads = &draft.facts.target.stack.workloads;
     let Some((name, workload)) = workloads.get_key_value(&holder.instance.workload) else { return false };
     let is_later = workloads.get(to).is_some_and(|to| to.wave < workload.wave);
-    let is_unmet = |dependency: &Dependency| unmet(draft, dependency, false).is_some();
-    let places = |subject: Subject<'_>| holders_that_give_up(draft, subject);
-    let mut awaited = workload.after.iter().filter(|dependency| is_unmet(dependency));
+    let is_awaited = |dependency: &Dependency| is_unmet(draft, dependency);
+    let holders = |subject: Subject<'_>| holders_that_give_up(draft, subject);
+    let mut awaited = workload.after.iter().filter(|dependency| is_awaited(dependency));
     (is_later || waves::reason_to_wait(draft, Subject { name, workload }).is_none())
         && !is_foreign(draft, workload)
-        && awaited.all(|dependency| writers::waits_for(draft, &dependency.workload, to, is_unmet, places))
+        && awaited.all(|dependency| writers::waits_for(draft, &dependency.workload, to, is_awaited, holders))
 }
 
 /// Whether somebody else has a port or the fixed name of a workload.
@@ -487,12 +522,11 @@ fn data_of_others(draft: &Draft<'_>, subject: Subject<'_>) -> Option<Wait> {
     let is_kept = wanted.is_some_and(|workload| writers::is_not_rolled(draft, Subject { name, workload }));
     // The older version is healed for as long as the new owner is not made either.
     let is_due = |taker: Subject<'_>| {
-        let is_waiting = || taker.workload.after.iter().any(|it| unmet(draft, it, false).is_some());
         draft.missing_images.is_empty()
             && !is_kept
             && !draft.facts.instances.members_of(name).iter().any(|member| is_up(member))
             && waves::reason_to_wait(draft, taker).is_none()
-            && !is_waiting()
+            && !awaits_dependency(draft, taker.workload)
     };
     let (by, place) = writers::new_owner(draft, name, &held, is_due)?;
     Some(Wait::dependency(name, &by, &format!("Git has given {place} to it")))
@@ -501,98 +535,129 @@ fn data_of_others(draft: &Draft<'_>, subject: Subject<'_>) -> Option<Wait> {
 /// Looks for others who hold the fixed name, the data, the host ports or the fixed addresses of a workload. Its own instances are not
 /// others: they make way for each other by the limits of its rollout.
 fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
+    let mut freed = Freed::default();
+    let found = ownership_contest(draft, subject)
+        .or_else(|| data_contest(draft, subject, &mut freed))
+        .or_else(|| holder_contest(draft, subject, &mut freed));
+    found.unwrap_or(Contest::Free(freed))
+}
+
+/// A fixed name that somebody else has, and data, ports and addresses that are theirs: no step of this round frees them.
+fn ownership_contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Option<Contest<'a>> {
     let Subject { name, workload } = subject;
     if let Some(fixed) = &workload.container_name
         && draft.facts.observed.claims.name_holder(fixed).is_some()
     {
-        return Contest::Taken { by: fixed.clone(), what: format!("the name `{fixed}`") };
+        return Some(Contest::Taken { by: fixed.clone(), what: format!("the name `{fixed}`") });
     }
     if let Some((by, place)) = writer_of_another_agent(draft, subject) {
-        return Contest::Taken { by, what: place.to_string() };
+        return Some(Contest::Taken { by, what: place.to_string() });
     }
     if let Some(wait) = data_of_others(draft, subject) {
-        return Contest::Kept(wait);
+        return Some(Contest::Kept(wait));
     }
-    if !draft.facts.is_desired(subject)
-        && let Some((by, what)) = place_taken_over(draft, name, &workload.container)
-    {
-        return Contest::Kept(Wait::dependency(name, by, &format!("Git has given {what} to it")));
+    if draft.facts.is_desired(subject) {
+        return None;
     }
-    let mut steps = Vec::new();
-    let mut handed_over: Vec<&Instance> = Vec::new();
-    let mut is_exchange = false;
-    let is_unmet = |dependency: &Dependency| unmet(draft, dependency, false).is_some();
-    let by_data = |holder: &Instance| writers::must_stop_for(draft, holder, name, is_unmet, |_| Vec::new());
-    let by_all = |holder: &Instance| {
-        let holders = |subject: Subject<'_>| holders_that_give_up(draft, subject);
-        writers::must_stop_for(draft, holder, name, is_unmet, holders) && can_follow(draft, holder, name)
-    };
+    let (by, what) = place_taken_over(draft, name, &workload.container)?;
+    Some(Contest::Kept(Wait::dependency(name, by, &format!("Git has given {what} to it"))))
+}
+
+/// Containers of others that still write to the data.
+fn data_contest<'a>(draft: &Draft<'a>, subject: Subject<'_>, freed: &mut Freed<'a>) -> Option<Contest<'a>> {
+    let name = subject.name;
     for (holder, place) in writers::outdated_writers(draft, subject) {
         match draft.removed.get(&holder.id) {
-            Some(step) => steps.push(*step),
-            None if by_data(holder) || by_all(holder) => handed_over.push(holder),
+            Some(step) => freed.steps.push(*step),
+            None if must_stop_for_data(draft, holder, name) || must_stop_for_all(draft, holder, name) => {
+                freed.handed_over.push(holder);
+            }
             None if writers::is_kept(draft, holder) => {
-                return Contest::Kept(Wait::data_kept(name, &place, &holder.name));
+                return Some(Contest::Kept(Wait::data_kept(name, &place, &holder.name)));
             }
             None => {
                 let why = format!("{} still writes to {place}", holder.name);
-                return Contest::Kept(Wait::dependency(name, &holder.instance.workload, &why));
+                return Some(Contest::Kept(Wait::dependency(name, &holder.instance.workload, &why)));
             }
         }
     }
     if let Some((writer, place)) = writers::compose_writer(draft, subject) {
-        return Contest::Kept(Wait::data_in_use_by_compose(name, &place, &writer.name));
+        return Some(Contest::Kept(Wait::data_in_use_by_compose(name, &place, &writer.name)));
     }
     if let Some(wait) = other_writers::reason_to_wait(draft, subject) {
-        return Contest::KeptElsewhere(wait);
+        return Some(Contest::KeptElsewhere(wait));
     }
     for (writer, place) in writers::orphaned_writers(draft, subject) {
         match draft.removed.get(&writer.id) {
-            Some(step) => steps.push(*step),
-            None => return Contest::Kept(writers::reason_to_wait(draft, name, writer, &place)),
+            Some(step) => freed.steps.push(*step),
+            None => return Some(Contest::Kept(writers::reason_to_wait(draft, name, writer, &place))),
         }
     }
-    let mut held_by: Vec<(&Instance, bool, String)> = Vec::new();
-    for other in name_holders(draft, subject) {
-        held_by.push((other, gives_up_name(draft, other), format!("the name `{}`", other.name)));
+    None
+}
+
+/// Containers that have the fixed name, a host port or a fixed address.
+fn holder_contest<'a>(draft: &Draft<'a>, subject: Subject<'_>, freed: &mut Freed<'a>) -> Option<Contest<'a>> {
+    let Subject { name, workload } = subject;
+    let mut holders: Vec<Holder<'a>> = Vec::new();
+    for container in name_holders(draft, subject) {
+        let what = format!("the name `{}`", container.name);
+        holders.push(Holder { container, gives_up: gives_up_name(draft, container), what });
     }
-    for port in &workload.container.ports {
-        if !is_single(port) {
-            continue;
-        }
+    for port in workload.container.ports.iter().filter(|port| is_single(port)) {
         if let Some(by) = draft.facts.observed.claims.holder(port) {
             if let Some(owner) = gives_up_elsewhere(draft, by, port) {
-                return Contest::KeptElsewhere(Wait::port_given_up(name, &host_port(port), by, owner));
+                return Some(Contest::KeptElsewhere(Wait::port_given_up(name, &host_port(port), by, owner)));
             }
-            return Contest::Taken { by: by.to_owned(), what: host_port(port) };
+            return Some(Contest::Taken { by: by.to_owned(), what: host_port(port) });
         }
-        for other in port_holders(draft, name, port) {
-            held_by.push((other, gives_up_port(draft, other, port), host_port(port)));
+        for container in port_holders(draft, name, port) {
+            let gives_up = gives_up_port(draft, container, port);
+            holders.push(Holder { container, gives_up, what: host_port(port) });
         }
     }
     for wanted in addresses::fixed(&workload.container) {
-        for other in addresses::holders(draft, name, wanted) {
-            let what = addresses::described(draft, other, wanted);
-            held_by.push((other, addresses::gives_up(draft, other, wanted), what));
+        for container in addresses::holders(draft, name, wanted) {
+            let gives_up = addresses::gives_up(draft, container, wanted);
+            holders.push(Holder {
+                container,
+                gives_up,
+                what: addresses::described(draft, container, wanted),
+            });
         }
     }
-    for (other, gives_up, what) in held_by {
-        match draft.removed.get(&other.id) {
-            Some(step) => steps.push(*step),
-            None if other.agent != *draft.facts.target.agent => {
-                return Contest::Taken { by: other.name.clone(), what };
+    let mut is_exchange = false;
+    for Holder { container, gives_up, what } in holders {
+        match draft.removed.get(&container.id) {
+            Some(step) => freed.steps.push(*step),
+            None if container.agent != *draft.facts.target.agent => {
+                return Some(Contest::Taken { by: container.name.clone(), what });
             }
-            None if handed_over.iter().any(|known| known.id == other.id) => {}
-            None if gives_up && by_data(other) => handed_over.push(other),
-            None if gives_up && is_to_leave(draft, other) && is_exchanged(draft, other, name) => {
+            None if freed.handed_over.iter().any(|known| known.id == container.id) => {}
+            None if gives_up && must_stop_for_data(draft, container, name) => {
+                freed.handed_over.push(container);
+            }
+            None if gives_up && is_to_leave(draft, container) && is_exchanged(draft, container, name) => {
                 is_exchange = true;
             }
-            None if gives_up && by_all(other) => handed_over.push(other),
-            None => return Contest::Kept(held(draft, name, other, &what)),
+            None if gives_up && must_stop_for_all(draft, container, name) => {
+                freed.handed_over.push(container);
+            }
+            None => return Some(Contest::Kept(held(draft, name, container, &what))),
         }
     }
-    if is_exchange {
-        return Contest::Exchanged;
-    }
-    Contest::Free { steps, handed_over }
+    is_exchange.then_some(Contest::Exchanged)
+}
+
+/// Whether a container has to be removed for a workload because of data, or of what its own workload waits for.
+fn must_stop_for_data(draft: &Draft<'_>, holder: &Instance, to: &WorkloadName) -> bool {
+    let is_awaited = |dependency: &Dependency| is_unmet(draft, dependency);
+    writers::must_stop_for(draft, holder, to, is_awaited, |_| Vec::new())
+}
+
+/// The same because of names, ports and addresses too, if its successor can start afterwards.
+fn must_stop_for_all(draft: &Draft<'_>, holder: &Instance, to: &WorkloadName) -> bool {
+    let is_awaited = |dependency: &Dependency| is_unmet(draft, dependency);
+    let holders = |subject: Subject<'_>| holders_that_give_up(draft, subject);
+    writers::must_stop_for(draft, holder, to, is_awaited, holders) && can_follow(draft, holder, to)
 }

@@ -350,7 +350,7 @@ fn dependency_replaced(draft: &Draft<'_>, workload: &Workload, instance: &Instan
     };
     let followed = workload.after.iter().filter(|it| it.restart && !is_shared(&it.workload));
     let followed = followed.filter(|it| !was_made_before(&it.workload));
-    followed.filter(|it| preconditions::unmet(draft, it, false).is_none()).find_map(|dependency| {
+    followed.filter(|it| !preconditions::is_unmet(draft, it)).find_map(|dependency| {
         // An additional instance replaces no other.
         let oldest: Option<Timestamp> =
             draft.facts.instances.members_of(&dependency.workload).iter().map(|it| it.created).min();

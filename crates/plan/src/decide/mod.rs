@@ -39,6 +39,18 @@ mod workloads;
 pub(crate) mod writers;
 
 /// Plans a round on the containers of one host.
+///
+/// The phases hand facts to later ones in fields of [`Draft`], so their order is part of the rules:
+///
+/// | phase | leaves | read by |
+/// |---|---|---|
+/// | `adopt` | `not_adopted` | `workloads`, which leaves these workloads to Docker Compose |
+/// | `images` | `pulls`, `missing_images`, `kept_without_image`, `is_fetching` | all after it: nothing is stopped for a commit that is not complete |
+/// | `resources::provide` | `provided`, `reconnected` | `preconditions`, `addresses` and `repair`: containers are created and connected after these steps |
+/// | `orphans` | `removed`, `returning` | `preconditions`, `writers` and `addresses`: names, ports and data become free, or are about to be used again |
+/// | `jobs` and `workloads` | `removed`, `stopped`, `started` and waits, for each workload that is planned later; `workloads` also `without_turn` | the workloads after it, and the removals |
+/// | `remove_unused_networks`, `remove_volumes` | steps | nobody: they come after the removal of all containers |
+/// | the `remark`s | waits | `excuse_late_ones`, which reads the waits of all phases |
 pub(crate) fn plan_on_host(mut draft: Draft<'_>) -> Plan {
     if adopt::hold_unadopted(&mut draft) {
         return draft.finish();

@@ -24,24 +24,20 @@ pub(crate) mod slots;
 pub(crate) struct Draft<'a> {
     pub(crate) facts: &'a Facts<'a>,
     pub(crate) plan: Plan,
+
+    // Filled by `decide::images`, and read by all that is planned after it.
     /// Steps that pull or build an image, by image and the platform that is asked for.
     pub(crate) pulls: BTreeMap<PlatformImage, usize>,
-    /// Steps that create a network or volume, by name.
-    pub(crate) provided: BTreeMap<String, usize>,
     /// Workloads with an image that cannot be pulled or built now. While there is one, nothing is stopped for the commit.
     pub(crate) missing_images: BTreeSet<WorkloadName>,
     /// Workloads that are kept at an older version whose image cannot be had now. That holds back nothing of the commit.
     pub(crate) kept_without_image: BTreeSet<WorkloadName>,
     /// Whether images that the commit needs are pulled or built in this round.
     pub(crate) is_fetching: bool,
-    /// Workloads that wait for `PreSync` hooks or a lower wave, and do not go back. Their containers keep the files that they have read.
-    pub(crate) without_turn: BTreeSet<WorkloadName>,
-    /// Workloads with containers that Docker Compose started and nobody adopted.
-    pub(crate) not_adopted: BTreeSet<WorkloadName>,
-    /// Containers of services that Git does not have any more, which do not run and are started again, because they have to stay for now.
-    pub(crate) returning: BTreeSet<ContainerId>,
-    /// Number of further containers of the planned workload that may be started.
-    pub(crate) starts_left: usize,
+
+    // Steps by object, for the steps that have to come after them.
+    /// Steps that create a network or volume, by name.
+    pub(crate) provided: BTreeMap<String, usize>,
     /// Steps that remove an instance.
     pub(crate) removed: BTreeMap<ContainerId, usize>,
     /// Steps that rename an instance.
@@ -52,14 +48,26 @@ pub(crate) struct Draft<'a> {
     pub(crate) stopped: BTreeMap<ContainerId, usize>,
     /// Steps that start an instance again after it was stopped.
     pub(crate) started: BTreeMap<ContainerId, usize>,
-    /// The containers that new instances of a workload share namespaces or volumes with.
-    pub(crate) peers: BTreeMap<WorkloadName, BTreeMap<Peer, ContainerId>>,
+
+    // Facts about workloads and instances that were found while others were planned.
+    /// Workloads with containers that Docker Compose started and nobody adopted.
+    pub(crate) not_adopted: BTreeSet<WorkloadName>,
+    /// Containers of services that Git does not have any more, which do not run and are started again, because they have to stay for now.
+    pub(crate) returning: BTreeSet<ContainerId>,
+    /// Workloads that wait for `PreSync` hooks or a lower wave, and do not go back. Their containers keep the files that they have read.
+    pub(crate) without_turn: BTreeSet<WorkloadName>,
     /// Instances with anonymous volumes that were given to a successor, by the key in the record.
     pub(crate) inherited: BTreeSet<String>,
-    /// Number of differences that are reported and left.
-    pub(crate) reported: usize,
     /// Numbers of instances that somebody removed, and that are not created again because self-heal is off.
     pub(crate) absent: BTreeMap<WorkloadName, usize>,
+    /// Number of differences that are reported and left.
+    pub(crate) reported: usize,
+
+    // About the workload that is planned at the moment.
+    /// Number of further containers of the planned workload that may be started.
+    pub(crate) starts_left: usize,
+    /// The containers that new instances of a workload share namespaces or volumes with.
+    pub(crate) peers: BTreeMap<WorkloadName, BTreeMap<Peer, ContainerId>>,
 }
 
 impl<'a> Draft<'a> {
@@ -71,23 +79,23 @@ impl<'a> Draft<'a> {
             facts,
             plan: Plan { outputs, ..Plan::default() },
             pulls: BTreeMap::new(),
-            provided: BTreeMap::new(),
             missing_images: BTreeSet::new(),
             kept_without_image: BTreeSet::new(),
             is_fetching: false,
-            without_turn: BTreeSet::new(),
-            not_adopted: BTreeSet::new(),
-            returning: BTreeSet::new(),
-            starts_left: 0,
+            provided: BTreeMap::new(),
             removed: BTreeMap::new(),
             renamed: BTreeMap::new(),
             reconnected: BTreeMap::new(),
             stopped: BTreeMap::new(),
             started: BTreeMap::new(),
-            peers: BTreeMap::new(),
+            not_adopted: BTreeSet::new(),
+            returning: BTreeSet::new(),
+            without_turn: BTreeSet::new(),
             inherited: BTreeSet::new(),
-            reported: 0,
             absent: BTreeMap::new(),
+            reported: 0,
+            starts_left: 0,
+            peers: BTreeMap::new(),
         }
     }
 

@@ -8,7 +8,9 @@ use crate::{
         group::Instances,
         preconditions::{self, Preconditions},
         replace,
-        rollout::{allow_starts, group_instances, keep, remark, report_failures, roll_allowed, tend},
+        rollout::{
+            allow_starts, group_instances, keep, remark, repair_instances, report_failures, roll_allowed,
+        },
     },
     draft::Draft,
     facts::{canary::CurrentStep, limits::Limits, limits::limits, standing::is_spent, update_failures},
@@ -38,7 +40,7 @@ pub(crate) fn roll_canary(
     allow_starts(draft, subject, members);
     let floor = replicas.saturating_sub(limits(facts, subject, []).unavailable);
     let mut instances = group_instances(draft, canary, members, floor);
-    tend(draft, canary, &instances);
+    repair_instances(draft, canary, &instances);
     let is_scaled_down = members.iter().any(|it| it.spec == spec && draft.removed.contains_key(&it.id));
     let failures = update_failures::of(facts, canary, instances.current.iter().copied());
     report_failures(draft, canary, &failures);

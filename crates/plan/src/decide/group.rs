@@ -14,7 +14,7 @@ pub(crate) struct Instances<'a> {
     /// To be replaced, and of no use any more.
     pub(crate) lost: Vec<(&'a Instance, Cause)>,
     /// Not as desired, and left alone for now.
-    pub(crate) left: Vec<&'a Instance>,
+    pub(crate) untouched: Vec<&'a Instance>,
     /// Number of current instances that have failed, and that the rollout counts as available.
     pub(crate) passed: usize,
     /// The number of outdated instances that a canary keeps, and the spec of those that it prefers.

@@ -95,7 +95,7 @@ fn run(draft: &mut Draft<'_>, parts: &[JobPart<'_>]) {
     for (part, instance) in current.iter().filter(|(part, _)| is_open(part)) {
         match instance {
             Some(instance) if draft.removed.contains_key(&instance.id) => {}
-            Some(instance) => tend(draft, *part, instance, known, &cleared),
+            Some(instance) => run_part(draft, *part, instance, known, &cleared),
             None if room == 0 => {}
             None => {
                 room -= 1;
@@ -216,8 +216,14 @@ fn give_up(draft: &mut Draft<'_>, instance: &Instance, reason: &str) {
     }
 }
 
-/// Looks after a part that was begun.
-fn tend(draft: &mut Draft<'_>, part: JobPart<'_>, instance: &Instance, known: &JobRecord, cleared: &[usize]) {
+/// Repairs the container of a part that was begun, or lets it try again after a failure.
+fn run_part(
+    draft: &mut Draft<'_>,
+    part: JobPart<'_>,
+    instance: &Instance,
+    known: &JobRecord,
+    cleared: &[usize],
+) {
     let JobPart { subject, job } = part;
     draft.starts_left = usize::MAX;
     let failed = known.counted.get(&instance.id).copied();
@@ -231,9 +237,9 @@ fn tend(draft: &mut Draft<'_>, part: JobPart<'_>, instance: &Instance, known: &J
             // Another name or network could break what it does.
             repair::revive(draft, subject, instance, Vec::new());
         } else {
-            repair::tend(draft, subject, instance);
+            repair::repair_instance(draft, subject, instance);
         }
-        pod_parts::tend(draft, subject, instance);
+        pod_parts::run_parts(draft, subject, instance);
         return;
     }
     if job_retry::is_pausing(draft, known, job, &instance.instance) {

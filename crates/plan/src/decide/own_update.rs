@@ -12,8 +12,8 @@ use crate::{
     wait::Wait,
 };
 
-/// Looks after the agent's own container: replaces an outdated one, and removes the remains of an interrupted update.
-pub(crate) fn tend(draft: &mut Draft<'_>, subject: Subject<'_>, own: &Instance) {
+/// Replaces the agent's own container if it is outdated, and removes the remains of an interrupted update.
+pub(crate) fn replace_agent(draft: &mut Draft<'_>, subject: Subject<'_>, own: &Instance) {
     let Subject { name, workload } = subject;
     let facts = draft.facts;
     let spec = facts.spec(subject);

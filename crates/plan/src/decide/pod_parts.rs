@@ -21,8 +21,8 @@ use crate::{
     wait::Wait,
 };
 
-/// Looks after the parts of one instance that stays for now.
-pub(crate) fn tend(draft: &mut Draft<'_>, subject: Subject<'_>, pod: &Instance) {
+/// Starts, repairs and replaces the parts of one instance that stays for now.
+pub(crate) fn run_parts(draft: &mut Draft<'_>, subject: Subject<'_>, pod: &Instance) {
     let workload = subject.workload;
     let is_leaving = draft.stopped.contains_key(&pod.id) || draft.removed.contains_key(&pod.id);
     if workload.parts.is_empty() || !pod.is_running() || is_leaving || draft.facts.spec(subject) != pod.spec {

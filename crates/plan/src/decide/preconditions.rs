@@ -108,7 +108,7 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
             }
             Preconditions::Met(after)
         }
-        Contest::Exchanged => Preconditions::MakeRoom(after),
+        Contest::Swapped => Preconditions::MakeRoom(after),
         Contest::Taken { by, what } => {
             if by == Claims::HOST_PROCESS {
                 // Its end is no event of the engine.
@@ -302,7 +302,7 @@ enum Contest<'a> {
     /// Nobody else holds what we need, once these steps are done and these containers are removed.
     Free(Freed<'a>),
     /// The container that has the port or address goes for another one whose port or address its successor needs.
-    Exchanged,
+    Swapped,
     Taken {
         by: String,
         what: String,
@@ -414,7 +414,7 @@ fn holders_that_give_up<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<&'a 
 
 /// Whether containers have ports, addresses or names that the successors of each other need, in a circle: all of them go first. Any other
 /// holder goes as its own rollout wants, which may take long, or never end.
-fn is_exchanged(draft: &Draft<'_>, holder: &Instance, to: &WorkloadName) -> bool {
+fn is_swapped(draft: &Draft<'_>, holder: &Instance, to: &WorkloadName) -> bool {
     let workloads = &draft.facts.target.stack.workloads;
     let (mut seen, mut next) = (BTreeSet::new(), vec![&holder.instance.workload]);
     while let Some(name) = next.pop() {
@@ -626,7 +626,7 @@ fn holder_contest<'a>(draft: &Draft<'a>, subject: Subject<'_>, freed: &mut Freed
             });
         }
     }
-    let mut is_exchange = false;
+    let mut is_swap = false;
     for Holder { container, gives_up, what } in holders {
         match draft.removed.get(&container.id) {
             Some(step) => freed.steps.push(*step),
@@ -637,8 +637,8 @@ fn holder_contest<'a>(draft: &Draft<'a>, subject: Subject<'_>, freed: &mut Freed
             None if gives_up && must_stop_for_data(draft, container, name) => {
                 freed.handed_over.push(container);
             }
-            None if gives_up && is_to_leave(draft, container) && is_exchanged(draft, container, name) => {
-                is_exchange = true;
+            None if gives_up && is_to_leave(draft, container) && is_swapped(draft, container, name) => {
+                is_swap = true;
             }
             None if gives_up && must_stop_for_all(draft, container, name) => {
                 freed.handed_over.push(container);
@@ -646,7 +646,7 @@ fn holder_contest<'a>(draft: &Draft<'a>, subject: Subject<'_>, freed: &mut Freed
             None => return Some(Contest::Kept(held(draft, name, container, &what))),
         }
     }
-    is_exchange.then_some(Contest::Exchanged)
+    is_swap.then_some(Contest::Swapped)
 }
 
 /// Whether a container has to be removed for a workload because of data, or of what its own workload waits for.

@@ -162,7 +162,7 @@ pub(super) fn grow_paused(
         return;
     }
     let Preconditions::Met(after) = preconditions::check(draft, subject) else { return };
-    let total = instances.current.len() + instances.outdated.len() + instances.left.len();
+    let total = instances.current.len() + instances.outdated.len() + instances.untouched.len();
     let room = (workload.replicas as usize + limits.surge).saturating_sub(total);
     let mut slots = Slots::new(draft, name, &instances.current);
     let missing_old = missing_old.min(room);

@@ -24,8 +24,8 @@ use crate::{
     wait::{Wait, WaitObject},
 };
 
-/// Looks after one instance of the desired spec that need not be replaced.
-pub(crate) fn tend(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) {
+/// Repairs one instance of the desired spec that need not be replaced: its name, networks and limits, and whether it runs.
+pub(crate) fn repair_instance(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) {
     let name = subject.name;
     let stack = draft.facts.stack_of(subject);
     let named = draft.facts.container_name(stack, name, instance.instance.slot);

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Creates what is missing and removes what is outdated, as far as the limits allow. Everything waits for the
-/// steps of the gate. Returns the outdated that stay for now.
+/// steps `before`. Returns the outdated that stay for now.
 pub(crate) fn replace<'a>(
     draft: &mut Draft<'_>,
     subject: Subject<'_>,
@@ -26,46 +26,47 @@ pub(crate) fn replace<'a>(
     mut before: Vec<usize>,
 ) -> Vec<&'a Instance> {
     let Subject { name, workload } = subject;
-    let exchange = Exchange::of(draft, workload, limits, instances, missing);
+    let selection = RolloutSelection::of(draft, workload, limits, instances, missing);
     // Nothing makes way before the image is here.
-    let makes_way = !(instances.lost.is_empty() && exchange.spent.is_empty() && exchange.victims.is_empty());
-    if makes_way && exchange.room + exchange.in_turn > 0 {
-        let leaving = instances.lost.iter().chain(exchange.spent.iter().copied());
-        let leaving = leaving.chain(exchange.victims.iter().copied());
+    let makes_way =
+        !(instances.lost.is_empty() && selection.spent.is_empty() && selection.removed_now.is_empty());
+    if makes_way && selection.room + selection.in_turn > 0 {
+        let leaving = instances.lost.iter().chain(selection.spent.iter().copied());
+        let leaving = leaving.chain(selection.removed_now.iter().copied());
         before.extend(images::refresh_for(draft, subject, leaving.map(|(it, _)| it.name.as_str())));
     }
     let mut cleared = instances.cleared.clone();
     let mut freed: Vec<(&Instance, &Cause)> = Vec::new();
-    for (instance, cause) in instances.lost.iter().chain(exchange.spent.iter().copied()) {
+    for (instance, cause) in instances.lost.iter().chain(selection.spent.iter().copied()) {
         cleared.push(draft.remove(instance, cause, &before));
         freed.push((instance, cause));
     }
     let mut replaced = Vec::new();
-    for (instance, cause) in &exchange.victims {
+    for (instance, cause) in &selection.removed_now {
         replaced.push((*instance, cause, draft.remove(instance, cause, &before)));
     }
     // If all old instances go first, or there are too many, no slot is free before these are gone.
-    let ahead = if limits.recreate { replaced.len() } else { exchange.excess };
+    let ahead = if limits.recreate { replaced.len() } else { selection.excess };
     cleared.extend(replaced.iter().take(ahead).map(|(_, _, step)| *step));
     let mut after = before;
     after.extend(&cleared);
-    if exchange.room + exchange.in_turn + exchange.room_before == 0 {
-        return exchange.staying;
+    if selection.room + selection.in_turn + selection.room_before == 0 {
+        return selection.staying;
     }
     let mut slots = Slots::new(draft, name, &instances.current);
-    for (instance, _) in freed.iter().take(exchange.room) {
+    for (instance, _) in freed.iter().take(selection.room) {
         slots.prefer(instance.instance.slot);
     }
     let mut causes = instances.outdated.iter().map(|(_, cause)| cause);
-    for _ in 0..exchange.room {
+    for _ in 0..selection.room {
         let slot = slots.next();
         let successor_of = freed.iter().find(|(it, _)| it.instance.slot == slot);
         let inherit = successor_of.map(|(it, _)| it.anonymous_volumes.clone()).unwrap_or_default();
         let cause = successor_of.map(|(_, cause)| *cause).or_else(|| causes.next());
         create_refreshed(draft, subject, slot, cause, after.clone(), inherit);
     }
-    let mut turns = replaced.iter().skip(if limits.recreate { 0 } else { exchange.excess });
-    for _ in 0..exchange.in_turn {
+    let mut turns = replaced.iter().skip(if limits.recreate { 0 } else { selection.excess });
+    for _ in 0..selection.in_turn {
         let (mut after, mut inherit) = (after.clone(), BTreeMap::new());
         let (slot, cause) = match turns.next() {
             Some((instance, cause, step)) => {
@@ -77,10 +78,10 @@ pub(crate) fn replace<'a>(
         };
         create_refreshed(draft, subject, slot, cause, after, inherit);
     }
-    for _ in 0..exchange.room_before {
+    for _ in 0..selection.room_before {
         proportion::create_before(draft, name, slots.next(), cleared.clone());
     }
-    exchange.staying
+    selection.staying
 }
 
 /// Creates one instance, after a pull or build of its image if the policy asks for one. An instance that is missing and left needs none.
@@ -110,22 +111,23 @@ pub(super) fn remove_surplus(
         return;
     }
     let Subject { workload, .. } = subject;
-    let Exchange { mut unready, beyond, .. } = Exchange::of(draft, workload, limits, instances, 0);
+    let RolloutSelection { mut unready, beyond, .. } =
+        RolloutSelection::of(draft, workload, limits, instances, 0);
     unready.sort_by_key(|it| (it.is_running(), Reverse(it.instance.slot)));
     for instance in unready.into_iter().take(beyond) {
         draft.remove(instance, &Cause::ScaledDown, &[]);
     }
 }
 
-/// Numbers of instances to create and to remove.
-struct Exchange<'a, 'b> {
+/// The outdated instances that are removed in this round, and the numbers of those that are created.
+struct RolloutSelection<'a, 'b> {
     /// Outdated, and of no use to anybody: removing them costs nothing.
     spent: Vec<&'b (&'a Instance, Cause)>,
     /// Outdated, to be removed in this round.
-    victims: Vec<&'b (&'a Instance, Cause)>,
+    removed_now: Vec<&'b (&'a Instance, Cause)>,
     /// New, and not available.
     unready: Vec<&'a Instance>,
-    /// There are so many more than the limits allow once the victims are gone.
+    /// There are so many more than the limits allow once those are gone that are removed now.
     beyond: usize,
     /// Outdated, and staying for now.
     staying: Vec<&'a Instance>,
@@ -133,13 +135,13 @@ struct Exchange<'a, 'b> {
     room: usize,
     /// There is room for so many of the version before.
     room_before: usize,
-    /// Number of further instances that can be created, each after one of the victims is removed.
+    /// Number of further instances that can be created, each after one that is removed now.
     in_turn: usize,
     /// Number of instances beyond the limits.
     excess: usize,
 }
 
-impl<'a, 'b> Exchange<'a, 'b> {
+impl<'a, 'b> RolloutSelection<'a, 'b> {
     fn of(
         draft: &Draft<'_>,
         workload: &Workload,
@@ -154,7 +156,7 @@ impl<'a, 'b> Exchange<'a, 'b> {
         let available_current = instances.current.iter().filter(|it| is_available(it)).count();
         let available_current = (available_current + instances.passed).min(instances.current.len());
         let available_live = live.iter().filter(|(it, _)| is_available(it)).count();
-        let total = instances.current.len() + live.len() + instances.left.len();
+        let total = instances.current.len() + live.len() + instances.untouched.len();
         let ceiling = wanted + limits.surge;
         let is_blocked = limits.recreate && !live.is_empty();
         // Never fewer available than the floor. Worked example: 10 wanted, 3 surge, 2 unavailable, 5 new of which
@@ -178,7 +180,7 @@ impl<'a, 'b> Exchange<'a, 'b> {
             let use_of_it = (is_available(it), it.is_running(), is_needed(draft.facts, it));
             (is_kept(it), carries(it), use_of_it, it.instance.slot)
         });
-        let (mut victims, mut staying) = (Vec::new(), Vec::new());
+        let (mut removed_now, mut staying) = (Vec::new(), Vec::new());
         for one in live {
             let serves = is_available(one.0);
             let is_spare = down > 0 && (!serves || spare > 0) && (!is_kept(one.0) || spare_kept > 0);
@@ -189,17 +191,17 @@ impl<'a, 'b> Exchange<'a, 'b> {
             down -= 1;
             spare -= usize::from(serves);
             spare_kept = spare_kept.saturating_sub(usize::from(is_kept(one.0)));
-            victims.push(one);
+            removed_now.push(one);
         }
-        let beyond = (total - victims.len()).saturating_sub(ceiling);
+        let beyond = (total - removed_now.len()).saturating_sub(ceiling);
         let unready = instances.current.iter().copied().filter(|it| !is_available(it)).collect();
         let free = if is_blocked { 0 } else { ceiling.saturating_sub(total) };
         // While old ones can go, none of them is missing.
-        let room_before = if victims.is_empty() { instances.missing_before.min(free) } else { 0 };
+        let room_before = if removed_now.is_empty() { instances.missing_before.min(free) } else { 0 };
         let room = (free - room_before).min(missing);
-        let afterwards = ceiling.saturating_sub(total + room_before - victims.len()).min(missing);
+        let afterwards = ceiling.saturating_sub(total + room_before - removed_now.len()).min(missing);
         let in_turn = if limits.recreate { missing } else { afterwards }.saturating_sub(room);
-        let excess = total.saturating_sub(ceiling).min(victims.len());
-        Self { spent, victims, unready, beyond, staying, room, room_before, in_turn, excess }
+        let excess = total.saturating_sub(ceiling).min(removed_now.len());
+        Self { spent, removed_now, unready, beyond, staying, room, room_before, in_turn, excess }
     }
 }

@@ -76,7 +76,7 @@ pub(super) fn roll_allowed(draft: &mut Draft<'_>, subject: Subject<'_>, members:
         if let Some(sizes) = &sizes {
             proportion::shrink_paused(draft, subject, limits, &instances, sizes);
         }
-        tend(draft, subject, &instances);
+        repair_instances(draft, subject, &instances);
         if let Some(sizes) = sizes {
             proportion::grow_paused(draft, subject, limits, &instances, &sizes);
             proportion::note(draft, subject, sizes, &instances, begun);
@@ -98,9 +98,9 @@ pub(super) fn roll_allowed(draft: &mut Draft<'_>, subject: Subject<'_>, members:
     if sizes.is_some() {
         replace::remove_surplus(draft, subject, limits, &instances);
     }
-    tend(draft, subject, &instances);
+    repair_instances(draft, subject, &instances);
     let missing = wanted.saturating_sub(instances.current.len());
-    let kept = exchange(draft, subject, limits, &instances, missing, leaving.is_empty());
+    let kept = replace_within_limits(draft, subject, limits, &instances, missing, leaving.is_empty());
     if let Some(sizes) = sizes {
         proportion::note(draft, subject, sizes, &instances, begun);
     }
@@ -111,7 +111,7 @@ pub(super) fn roll_allowed(draft: &mut Draft<'_>, subject: Subject<'_>, members:
 }
 
 /// Creates what is missing and removes what is outdated, if the preconditions are met. Returns the outdated that stay for now.
-fn exchange<'a>(
+fn replace_within_limits<'a>(
     draft: &mut Draft<'_>,
     subject: Subject<'_>,
     limits: Limits,
@@ -152,15 +152,16 @@ pub(super) fn complete(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&
     let is_kept = |(it, _): &(&Instance, Cause)| it.spec != spec && !is_spent(draft.facts, it);
     let (others, outdated): (Vec<_>, Vec<_>) = instances.outdated.into_iter().partition(is_kept);
     instances.outdated = outdated;
-    instances.left.extend(others.into_iter().map(|(it, _)| it));
-    let limits = limits(draft.facts, subject, instances.left.iter().copied());
-    tend(draft, subject, &instances);
-    keep(draft, &instances.left);
-    let present = instances.current.len() + instances.left.len();
+    instances.untouched.extend(others.into_iter().map(|(it, _)| it));
+    let limits = limits(draft.facts, subject, instances.untouched.iter().copied());
+    repair_instances(draft, subject, &instances);
+    keep(draft, &instances.untouched);
+    let present = instances.current.len() + instances.untouched.len();
     let missing = (workload.replicas as usize).saturating_sub(present);
     // Versions that do not run side by side are not mixed any further.
-    let is_apart = limits.recreate && instances.left.iter().any(|it| is_up(it));
-    let kept = exchange(draft, subject, limits, &instances, missing, leaving.is_empty() && !is_apart);
+    let is_apart = limits.recreate && instances.untouched.iter().any(|it| is_up(it));
+    let kept =
+        replace_within_limits(draft, subject, limits, &instances, missing, leaving.is_empty() && !is_apart);
     keep(draft, &kept);
 }
 
@@ -220,7 +221,7 @@ pub(super) fn group_instances<'a>(
             }
             Standing::Outdated(Outdated::Spec) => match outdated(draft, subject, member) {
                 Some(cause) => instances.outdated.push((member, cause)),
-                None => instances.left.push(member),
+                None => instances.untouched.push(member),
             },
             Standing::Completed | Standing::Failed { .. } | Standing::CrashLooping | Standing::Current => {
                 // An instance that must be replaced is not current, so it does not count as surplus.
@@ -248,7 +249,7 @@ pub(super) fn group_instances<'a>(
         }
     }
     let others =
-        instances.outdated.iter().map(|(instance, _)| *instance).chain(instances.left.iter().copied());
+        instances.outdated.iter().map(|(instance, _)| *instance).chain(instances.untouched.iter().copied());
     let available = others.filter(|it| it.is_available(workload.min_ready, facts.now)).count();
     scale_down(draft, subject, &mut instances.current, floor.saturating_sub(available));
     instances
@@ -272,12 +273,12 @@ fn superseded(draft: &mut Draft<'_>, workload: &Workload, members: &[&Instance])
     superseded
 }
 
-/// Looks after the members that are as wanted and stay.
-pub(super) fn tend(draft: &mut Draft<'_>, subject: Subject<'_>, instances: &Instances<'_>) {
+/// Repairs the members that are as wanted and stay, and brings them changed files.
+pub(super) fn repair_instances(draft: &mut Draft<'_>, subject: Subject<'_>, instances: &Instances<'_>) {
     for instance in &instances.current {
         if !draft.removed.contains_key(&instance.id) {
-            repair::tend(draft, subject, instance);
-            pod_parts::tend(draft, subject, instance);
+            repair::repair_instance(draft, subject, instance);
+            pod_parts::run_parts(draft, subject, instance);
         }
     }
     files::deliver(draft, subject.workload, instances);
@@ -401,7 +402,7 @@ pub(super) fn keep(draft: &mut Draft<'_>, members: &[&Instance]) {
         {
             let subject = Subject { name: &member.instance.workload, workload };
             repair::revive(draft, subject, member, vec![]);
-            pod_parts::tend(draft, subject, member);
+            pod_parts::run_parts(draft, subject, member);
         }
     }
 }

@@ -256,7 +256,7 @@ fn is_held_back(draft: &mut Draft<'_>, subject: Subject<'_>) -> bool {
         return false;
     };
     if members.len() == wanted.replicas as usize {
-        own_update::tend(draft, subject, own);
+        own_update::replace_agent(draft, subject, own);
     } else {
         draft.wait(Wait::own(&own.name, Some(name), "Git asks for another number of them"));
     }

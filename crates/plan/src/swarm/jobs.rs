@@ -41,8 +41,8 @@ pub(super) enum Need<'a> {
     Another(&'a ObservedService),
 }
 
-/// Looks after the service of a Job.
-pub(super) fn tend<'a>(draft: &mut Draft<'_>, swarm: &'a ObservedSwarm, subject: Subject<'_>) -> Need<'a> {
+/// Plans the service of a Job, and reports its end.
+pub(super) fn run_job<'a>(draft: &mut Draft<'_>, swarm: &'a ObservedSwarm, subject: Subject<'_>) -> Need<'a> {
     let facts = draft.facts;
     let Some(job) = subject.workload.job() else { return Need::Nothing };
     let part = JobPart { subject, job };

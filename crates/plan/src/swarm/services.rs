@@ -46,7 +46,7 @@ pub(super) fn provide<'a>(
     let mut resolved = BTreeMap::new();
     for subject in stack.subjects().filter(|it| !it.workload.is_template()) {
         let is_job = subject.workload.job().is_some();
-        let former = match jobs::tend(draft, swarm, subject) {
+        let former = match jobs::run_job(draft, swarm, subject) {
             jobs::Need::Nothing if is_job => continue,
             jobs::Need::Nothing | jobs::Need::Service => None,
             jobs::Need::Another(found) => Some(found),

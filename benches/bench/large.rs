@@ -153,7 +153,7 @@ fn planned(size: usize) -> Planned {
     let target = Target {
         stack: &stack,
         hashes: &hashes,
-        fallback: None,
+        reached: None,
         agent: &agent,
         policy: &policy,
         images: &images,

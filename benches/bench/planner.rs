@@ -81,7 +81,7 @@ fn measure(applications: usize) -> Planned {
     let target = |(stack, hashes)| Target {
         stack,
         hashes,
-        fallback: None,
+        reached: None,
         agent: &agent,
         policy: &policy,
         images: &images,

@@ -147,7 +147,7 @@ fn outputs(format: Format, before: &str, after: &str) -> String {
     let (agent, policy, images) = (AgentId("agent".to_owned()), Policy::default(), BTreeMap::new());
     let hashes = &StackHashes::of(&to);
     let (agent, policy, images) = (&agent, &policy, &images);
-    let target = Target { stack: &to, hashes, fallback: None, agent, policy, images, mask: &known };
+    let target = Target { stack: &to, hashes, reached: None, agent, policy, images, mask: &known };
     let live = compare_live(&target, &Observed::default(), &Record::default());
     for difference in live {
         all.push_str(&difference.want);
@@ -229,7 +229,7 @@ fn kubernetes_labels_are_masked_by_their_names_only() {
     let mask = Mask::new([7; 32]).with_stacks([&wanted]);
     let hashes = &StackHashes::of(&wanted);
     let (agent, policy, images) = (&AgentId("agent".to_owned()), &Policy::default(), &BTreeMap::new());
-    let target = Target { stack: &wanted, hashes, fallback: None, agent, policy, images, mask: &mask };
+    let target = Target { stack: &wanted, hashes, reached: None, agent, policy, images, mask: &mask };
     let live = compare_live(&target, &Observed::default(), &Record::default());
     let container = live.iter().find(|difference| difference.kind == "container").unwrap();
     assert_eq!(container.labels["app"], "nextcloud");

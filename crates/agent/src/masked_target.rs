@@ -41,10 +41,10 @@ impl MaskedTarget {
         context: &AppContext,
         target: &TargetRevision,
         observed: &Observed,
-        has_fallback: bool,
+        has_reached_stack: bool,
     ) -> Self {
         let stack = &target.stack;
-        let needs_kept = has_fallback || runs_something_else(target, observed);
+        let needs_kept = has_reached_stack || runs_something_else(target, observed);
         let is_same = |known: &Self| Arc::ptr_eq(&known.stack, stack) && (known.knows_kept || !needs_kept);
         before.filter(is_same).unwrap_or_else(|| {
             let kept = if needs_kept { context.kept_stacks() } else { Vec::new() };

@@ -24,7 +24,7 @@ use crate::{
     former_folder,
     repository::RepositoryLink,
     revisions::{
-        last_version::{fallback, reached_last},
+        last_version::{reached_last, reached_stack},
         target::TargetRevision,
     },
 };
@@ -253,7 +253,7 @@ fn older_services(
     if older.is_empty() {
         return OlderServices::new();
     }
-    let before = fallback(context, target, record);
+    let before = reached_stack(context, target, record);
     let mut services = before.map(|before| before.workloads).unwrap_or_default();
     services.retain(|name, workload| {
         let is_desired = target.stack.workloads.get(name).is_some_and(|wanted| wanted.is_like(workload));

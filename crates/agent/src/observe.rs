@@ -20,7 +20,7 @@ use crate::{
     fs_scan::FsScans,
     probe::Prober,
     probe_targets::{add_readiness, is_current},
-    revisions::{last_version::fallback, target::TargetRevision},
+    revisions::{last_version::reached_stack, target::TargetRevision},
 };
 
 /// Adds what failing health checks printed, masked, to the reason why an instance is not ready.
@@ -72,7 +72,7 @@ impl<D: Docker> Observer<D> {
         target: &TargetRevision,
         record: &Record,
     ) -> Result<Observed, docker::Error> {
-        let before = fallback(context, target, record);
+        let before = reached_stack(context, target, record);
         let mut observed = if target.policy.engine == EngineKind::Swarm {
             self.observe_services(context, &target.stack, record).await?
         } else {

@@ -55,7 +55,7 @@ use crate::{
     record::StoredRecord,
     repository::{RepositoryLink, RepositoryLinks},
     requests::{RequestHandler, adopt},
-    revisions::{Revisions, last_version::fallback, stored::forget, target::TargetRevision},
+    revisions::{Revisions, last_version::reached_stack, stored::forget, target::TargetRevision},
     state_loss::EngineCheck,
     status::StatusInputs,
     swarm::{self, fetch::SwarmFetch, state::Agreement},
@@ -293,11 +293,11 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             }
             Err(error) => return self.fail(Some(&target), &error),
         }
-        let fallback = fallback(&self.context, &target, self.record.get());
-        let masked = self.hide_secrets(&target, &observed, fallback.is_some());
+        let reached = reached_stack(&self.context, &target, self.record.get());
+        let masked = self.hide_secrets(&target, &observed, reached.is_some());
         let mask = masked.mask().clone();
         let agent = self.context.agent().clone();
-        let planned = target.for_planner(fallback.as_ref(), &agent, &mask);
+        let planned = target.for_planner(reached.as_ref(), &agent, &mask);
         show_check_outputs(&mut observed, &mask);
         let (plan, now) = self.plan(&planned, &mut observed, &remembered);
         if cron_runs::begin_due(&self.context, &mut self.record, &target.stack, &plan, now) {
@@ -433,9 +433,9 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         &mut self,
         target: &TargetRevision,
         observed: &Observed,
-        has_fallback: bool,
+        has_reached_stack: bool,
     ) -> MaskedTarget {
-        let masked = MaskedTarget::of(self.masked.take(), &self.context, target, observed, has_fallback);
+        let masked = MaskedTarget::of(self.masked.take(), &self.context, target, observed, has_reached_stack);
         self.context.set_mask(masked.mask().clone());
         masked
     }

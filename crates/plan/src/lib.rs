@@ -33,7 +33,7 @@
 //! let (agent, policy, images) = (AgentId("a1".to_owned()), Policy::default(), BTreeMap::new());
 //! let mask = Mask::new([7; 32]);
 //! let (stack, hashes) = (&stack, &StackHashes::of(&stack));
-//! let target = Target { stack, hashes, fallback: None, agent: &agent, policy: &policy, images: &images, mask: &mask };
+//! let target = Target { stack, hashes, reached: None, agent: &agent, policy: &policy, images: &images, mask: &mask };
 //!
 //! let now = Timestamp::parse("2026-01-31T12:00:00Z").unwrap();
 //! let mut world = World::new(Observed::default());

@@ -13,8 +13,10 @@ pub struct Target<'a> {
     pub stack: &'a Stack,
     /// The hashes of the desired stack.
     pub hashes: &'a StackHashes,
-    /// The stack that was reached last. Its workloads are kept while an image of the desired stack is missing.
-    pub fallback: Option<&'a Stack>,
+    /// The version that was reached last, while the desired one is another one or is not reached any more. Decisions about data, names,
+    /// files and numbers ask what it had, and its workloads are kept while the desired stack has to wait. `None`: the desired stack is
+    /// reached, or none was before.
+    pub reached: Option<&'a Stack>,
     pub agent: &'a AgentId,
     pub policy: &'a Policy,
     /// Image digests to create from, by the manifest's reference: those of the revision of a rollback.
@@ -28,7 +30,7 @@ impl<'a> Target<'a> {
     pub(crate) fn definition(&self, instance: &Instance) -> Option<&'a Workload> {
         let name = &instance.instance.workload;
         let desired = self.stack.workloads.get(name);
-        let before = self.fallback.and_then(|it| it.workloads.get(name));
+        let before = self.reached.and_then(|it| it.workloads.get(name));
         // Equal definitions need no hash to tell them apart.
         if before.is_none_or(|before| desired.is_some_and(|it| it.is_like(before))) {
             return desired;
@@ -37,7 +39,7 @@ impl<'a> Target<'a> {
         desired.filter(is_of).or_else(|| before.filter(is_of)).or(desired)
     }
 
-    /// Whether this definition of a workload is the desired one, and not the one of the fallback.
+    /// Whether this definition of a workload is the desired one, and not the one of the reached stack.
     pub(crate) fn is_desired(&self, Subject { name, workload }: Subject<'_>) -> bool {
         let desired = self.stack.workloads.get(name);
         desired.is_some_and(|it| std::ptr::eq(it, workload) || it.is_like(workload))

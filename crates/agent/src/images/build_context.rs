@@ -38,8 +38,8 @@ impl<S: CommitSource> BuildContext<S> {
         planned: &Target<'_>,
         record: &Record,
     ) -> Self {
-        let fallback = planned.fallback.and_then(|_| reached_last(context, target, record));
-        let commits = [Some(target.commit.id.clone()), fallback.map(|revision| revision.commit.id)];
+        let reached = planned.reached.and_then(|_| reached_last(context, target, record));
+        let commits = [Some(target.commit.id.clone()), reached.map(|revision| revision.commit.id)];
         let commits = commits.into_iter().flatten().collect();
         let mask = planned.mask.clone();
         Self { repository, newest: desired.rendered().spec.clone(), commits, mask }

@@ -12,7 +12,9 @@ use driftless_store::{ContentDir, Visibility};
 
 use super::handler::RequestHandler;
 use crate::request::{Answer, RequestError};
-use crate::{context::AppContext, record::StoredRecord, revisions::last_version::fallback, state_loss::Loss};
+use crate::{
+    context::AppContext, record::StoredRecord, revisions::last_version::reached_stack, state_loss::Loss,
+};
 
 impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Adopts everything of this project that Docker Compose created, or nothing.
@@ -31,9 +33,9 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         }
         let scope = crate::observe::observe_scope(&target.stack, &target.images, self.record.get());
         let mut observed = self.observer.docker().observe(name, &scope).await?;
-        let fallback = fallback(self.context, &target, self.record.get());
+        let reached = reached_stack(self.context, &target, self.record.get());
         let mask = self.context.mask_with_kept(&target.stack);
-        let planned = target.for_planner(fallback.as_ref(), self.context.agent(), &mask);
+        let planned = target.for_planner(reached.as_ref(), self.context.agent(), &mask);
         plan::merge_adopted(&mut observed, self.record.get(), self.context.agent());
         let mut record = self.record.get().clone();
         let mut claims = plan::adopt(&mut record, &planned, &observed).map_err(|obstacles| {

@@ -92,7 +92,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let hashes = &StackHashes::of(stack);
         let fitted = plan::with_global_tasks(stack, &observed);
         let stack = fitted.as_ref().unwrap_or(stack);
-        let target = Target { stack, hashes, fallback: None, agent, policy, images, mask: &mask };
+        let target = Target { stack, hashes, reached: None, agent, policy, images, mask: &mask };
         plan::with_tasks(&target, &mut observed, record);
         let plan = plan::plan(&target, &observed, record, self.context.now());
         // They run, so none of them is missing. Services take no containers over.
@@ -269,7 +269,7 @@ impl Inspector {
         let mask = self.mask.with_stacks([stack]);
         let hashes = &StackHashes::of(stack);
         let (agent, policy, images, mask) = (&agent, &policy, &images, &mask);
-        let target = Target { stack, hashes, fallback: None, agent, policy, images, mask };
+        let target = Target { stack, hashes, reached: None, agent, policy, images, mask };
         // In an application that has reached its stack, each difference is drift, and drift has a time.
         record.settled = Some(hashes.stack.clone());
         plan::leave_out_ended_runs(&mut observed, stack);

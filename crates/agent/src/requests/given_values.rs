@@ -130,7 +130,7 @@ mod tests {
         let (agent, policy, images) = (AgentId("a1".to_owned()), Policy::default(), BTreeMap::new());
         let (hashes, mask) = (&StackHashes::of(stack), Mask::new([7; 32]));
         let (agent, policy, images, mask) = (&agent, &policy, &images, &mask);
-        let target = Target { stack, hashes, fallback: None, agent, policy, images, mask };
+        let target = Target { stack, hashes, reached: None, agent, policy, images, mask };
         let mut world = World::new(Observed::default());
         let now = Timestamp(1);
         for step in plan(&target, &Observed::default(), &Record::default(), now).steps {

@@ -26,7 +26,7 @@ use crate::{
     random::random_key,
     request::{DryRun, RequestError, Supposed},
     revisions::{
-        last_version::fallback,
+        last_version::reached_stack,
         stored::{policy_now, read_revision},
         target::TargetRevision,
     },
@@ -106,9 +106,9 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let (now, mut record) = (self.context.now(), record.clone());
         swarm::complete(&mut target, &mut observed, &mut record, self.context.agent(), now);
         let record = &record;
-        let fallback = fallback(self.context, &target, record);
+        let reached = reached_stack(self.context, &target, record);
         let mask = self.context.mask_with_kept(&target.stack);
-        let planned = target.for_planner(fallback.as_ref(), self.context.agent(), &mask);
+        let planned = target.for_planner(reached.as_ref(), self.context.agent(), &mask);
         let (clock, contents) = (self.context.clock(), Some(self.context.contents()));
         Ok(DryRun { suspended, ..dry_run(&planned, &observed, record, clock, contents) })
     }
@@ -163,7 +163,7 @@ pub async fn plan_stack(
     let mask = Mask::new(random_key()).with_stacks([stack]);
     let hashes = &StackHashes::of(stack);
     let (agent, policy, images, mask) = (&agent, &policy, &images, &mask);
-    let target = Target { stack, hashes, fallback: None, agent, policy, images, mask };
+    let target = Target { stack, hashes, reached: None, agent, policy, images, mask };
     let note = directories_note(&observed);
     plan::leave_out_ended_runs(&mut observed, stack);
     plan::suppose_delivered(&mut record, &target, &observed.instances);

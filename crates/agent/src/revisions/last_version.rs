@@ -5,9 +5,9 @@ use driftless_plan::with_scales;
 
 use crate::{context::AppContext, revisions::target::TargetRevision};
 
-/// The stack that was last reached, unless it is the target, and the target is reached still. The planner keeps its workloads while an
-/// image of the target is missing.
-pub(crate) fn fallback(context: &AppContext, target: &TargetRevision, record: &Record) -> Option<Stack> {
+/// The stack that was last reached, unless it is the target, and the target is reached still. The planner asks what it had, and keeps its
+/// workloads while the target has to wait.
+pub(crate) fn reached_stack(context: &AppContext, target: &TargetRevision, record: &Record) -> Option<Stack> {
     let last = reached_last(context, target, record)?;
     if last.stack == target.hash && record.settled.is_some() {
         return None;

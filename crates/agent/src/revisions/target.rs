@@ -94,12 +94,12 @@ impl TargetRevision {
     /// The target as the planner takes it.
     pub(crate) fn for_planner<'a>(
         &'a self,
-        fallback: Option<&'a Stack>,
+        reached: Option<&'a Stack>,
         agent: &'a AgentId,
         mask: &'a Mask,
     ) -> Target<'a> {
         let Self { stack, hashes, policy, images, .. } = self;
-        Target { stack, hashes, fallback, agent, policy, images, mask }
+        Target { stack, hashes, reached, agent, policy, images, mask }
     }
 }
 

@@ -76,7 +76,7 @@ fn is_bound(facts: &Facts<'_>, container: &Instance) -> bool {
 /// The path of the host that a container writes to, if it ends like one of these paths in a state directory. A path that the manifests
 /// name is no such folder.
 fn former_place<'c>(facts: &Facts<'_>, container: &'c Instance, written: &BTreeSet<&str>) -> Option<&'c str> {
-    let stacks = || [Some(facts.target.stack), facts.target.fallback].into_iter().flatten();
+    let stacks = || [Some(facts.target.stack), facts.target.reached].into_iter().flatten();
     let is_named = |place: &str| {
         let containers = stacks().flat_map(|stack| stack.workloads.values()).flat_map(Workload::containers);
         let mut mounts = containers.flat_map(|container| &container.mounts);

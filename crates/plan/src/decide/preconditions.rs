@@ -179,7 +179,7 @@ fn needed_version(draft: &Draft<'_>, subject: Subject<'_>, dependency: &Dependen
 
 /// Whether a workload is as it was when all was as Git said, or as a container of it has run since.
 fn is_as_before(draft: &Draft<'_>, Subject { name, workload }: Subject<'_>) -> bool {
-    let before = draft.facts.target.fallback.and_then(|before| before.workloads.get(name));
+    let before = draft.facts.target.reached.and_then(|before| before.workloads.get(name));
     let begun = draft.facts.record.begun.get(name);
     before.into_iter().chain(begun).any(|before| before.is_like(workload))
 }
@@ -202,7 +202,7 @@ fn reason_unmet(draft: &Draft<'_>, dependency: &Dependency, needed: NeededVersio
     let workload = draft.facts.target.stack.workloads.get(on)?;
     let spec = draft.facts.spec(Subject { name: on, workload });
     let may_be_older = accepts_older && is_held(draft, Subject { name: on, workload });
-    let before = draft.facts.target.fallback.filter(|_| may_be_older);
+    let before = draft.facts.target.reached.filter(|_| may_be_older);
     let before = before.and_then(|before| before.workloads.get(on));
     let replicas = before.map_or(workload.replicas, |before| before.replicas.min(workload.replicas));
     let spec_of = |workload| draft.facts.spec(Subject { name: on, workload });

@@ -192,7 +192,7 @@ fn create_missing(draft: &mut Draft<'_>, subject: Subject<'_>, slot: u32, after:
 fn former<'a>(facts: &Facts<'a>, name: &WorkloadName) -> Option<&'a Workload> {
     let desired = facts.target.stack.workloads.get(name)?;
     let is_rolled = matches!(desired.strategy, Strategy::RollingUpdate { .. });
-    let reached = facts.target.fallback.and_then(|it| it.workloads.get(name));
+    let reached = facts.target.reached.and_then(|it| it.workloads.get(name));
     let all = [reached, facts.record.held.get(name)];
     let mut others = all.into_iter().flatten().filter(|before| !before.is_like(desired));
     let are_replicas =

@@ -56,7 +56,7 @@ fn is_loss(facts: &Facts<'_>, instance: &Instance) -> bool {
 
 /// Whether Git still has the StatefulSet or Job that it was a part of, with fewer replicas.
 fn is_scaled_down(facts: &Facts<'_>, name: &WorkloadName) -> bool {
-    let before = facts.target.fallback.and_then(|it| it.workloads.get(name)).and_then(whole);
+    let before = facts.target.reached.and_then(|it| it.workloads.get(name)).and_then(whole);
     let is_of =
         |of: &WorkloadName| facts.target.stack.workloads.values().any(|it| whole(it).as_ref() == Some(of));
     before.is_some_and(|of| is_of(&of))

@@ -110,9 +110,9 @@ pub(crate) fn remove_unused_networks(draft: &mut Draft<'_>) {
     }
     for (name, network) in &draft.facts.observed.networks {
         let is_ours = is_own(draft.facts, network);
-        // The fallback may still need it.
+        // The reached stack may still need it.
         let is_needed = |it: &Stack| it.networks.contains_key(name);
-        let is_held = !draft.missing_images.is_empty() && draft.facts.target.fallback.is_some_and(is_needed);
+        let is_held = !draft.missing_images.is_empty() && draft.facts.target.reached.is_some_and(is_needed);
         if !is_ours || is_needed(draft.facts.target.stack) || is_held || !network.foreign.is_empty() {
             continue;
         }

@@ -55,7 +55,7 @@ pub(crate) fn former(draft: &Draft<'_>, subject: Subject<'_>) -> Option<(Box<Wor
 /// The definition by which a pod was made before the desired one, if it is another one.
 fn older<'a>(draft: &Draft<'a>, Subject { name, workload: wanted }: Subject<'_>) -> Option<&'a Workload> {
     let facts = draft.facts;
-    let before = || facts.target.fallback.and_then(|it| it.workloads.get(name));
+    let before = || facts.target.reached.and_then(|it| it.workloads.get(name));
     facts.record.held.get(name).or_else(before).filter(|it| !it.is_like(wanted))
 }
 
@@ -64,7 +64,7 @@ fn older<'a>(draft: &Draft<'a>, Subject { name, workload: wanted }: Subject<'_>)
 fn older_sibling<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Option<&'a WorkloadName> {
     let Subject { name, workload } = subject;
     let facts = draft.facts;
-    let before = facts.target.fallback.and_then(|it| it.workloads.get(name));
+    let before = facts.target.reached.and_then(|it| it.workloads.get(name));
     if before.is_some_and(|it| it.replicas > 0) || facts.record.begun.contains_key(name) {
         return None;
     }

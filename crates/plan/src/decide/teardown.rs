@@ -7,7 +7,7 @@ use crate::{draft::Draft, wait::Wait};
 /// Why a container of an application that is removed as a whole stays for now.
 pub(crate) fn reason_to_wait(draft: &Draft<'_>, instance: &Instance) -> Option<Wait> {
     let facts = draft.facts;
-    let before = facts.target.fallback?;
+    let before = facts.target.reached?;
     let is_gone = facts.target.stack.workloads.values().all(|it| it.job().is_some_and(Job::is_run));
     if !is_gone {
         return None;

@@ -27,7 +27,7 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
         if wanted.job_or_template().is_some() || is_held_back(draft, subject) {
             continue;
         }
-        let reached = draft.facts.target.fallback.and_then(|it| it.workloads.get(name));
+        let reached = draft.facts.target.reached.and_then(|it| it.workloads.get(name));
         let members = draft.facts.instances.members_of(name);
         if let Some(wait) = waves::reason_to_wait(draft, subject)
             && !has_begun(draft, subject, reached, members)
@@ -138,7 +138,7 @@ fn note_begun(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance]
     let Subject { name, workload } = subject;
     let facts = draft.facts;
     let known = facts.record.begun.get(name);
-    let reached = facts.target.fallback.and_then(|reached| reached.workloads.get(name));
+    let reached = facts.target.reached.and_then(|reached| reached.workloads.get(name));
     let is_as_reached = reached.is_some_and(|reached| is_same_version(reached, workload));
     if facts.is_settled() || known == Some(workload) || (is_as_reached && known.is_none()) {
         return;

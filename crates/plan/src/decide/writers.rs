@@ -58,7 +58,7 @@ pub(crate) fn compose_writer<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Opt
 /// The places that a workload is to write to and did not write to before.
 pub(crate) fn new_places(draft: &Draft<'_>, Subject { name, workload }: Subject<'_>) -> BTreeSet<Place> {
     let facts = draft.facts;
-    let reached = facts.target.fallback.unwrap_or(facts.target.stack);
+    let reached = facts.target.reached.unwrap_or(facts.target.stack);
     let members = facts.instances.members_of(name);
     let had: BTreeSet<Place> = members.iter().flat_map(|member| written_by(draft, member)).collect();
     let was_there = facts.record.slots.contains_key(name) || facts.record.adopted.workloads.contains(name);
@@ -102,7 +102,7 @@ pub(crate) fn new_owner(
     held.iter().filter(is_given_up).find_map(|place| {
         let takes = |taker: &Subject<'_>| {
             // Without a version before, all is as Git says: those that were there then have always shared it.
-            let is_new = || match target.fallback {
+            let is_new = || match target.reached {
                 Some(before) => !writes(before, taker.name, place),
                 None => !record.slots.contains_key(taker.name),
             };
@@ -126,7 +126,7 @@ pub(crate) fn new_owner(
 /// the data, whereas a successor is created when it is down.
 pub(crate) fn newer_writer<'a>(draft: &Draft<'a>, older: &Instance) -> Option<(&'a Instance, Place)> {
     let facts = draft.facts;
-    facts.target.fallback?;
+    facts.target.reached?;
     let held = written_by(draft, older);
     let has_met =
         |other: &Instance| matches!(older.state, State::Exited { finished, .. } if finished > other.created);
@@ -144,7 +144,7 @@ pub(crate) fn newer_writer<'a>(draft: &Draft<'a>, older: &Instance) -> Option<(&
 /// may have no container just now.
 pub(crate) fn held_back_writer(draft: &Draft<'_>, subject: Subject<'_>) -> Option<(WorkloadName, Place)> {
     let target = draft.facts.target;
-    let before = target.fallback?;
+    let before = target.reached?;
     let is_begun = !draft.facts.instances.members_of(subject.name).is_empty();
     let is_job = subject.workload.job_or_template().is_some();
     if is_begun || is_job || writes_nothing(subject.workload) || !draft.facts.is_desired(subject) {
@@ -239,7 +239,7 @@ fn contested<'a>(
         return Vec::new();
     }
     let was_there = members.is_empty() && facts.record.slots.contains_key(name);
-    let reached = facts.target.fallback.unwrap_or(facts.target.stack);
+    let reached = facts.target.reached.unwrap_or(facts.target.stack);
     let shares = |other: &Instance, place: &Place| {
         let of = &other.instance.workload;
         let held = facts.record.held.get(of);

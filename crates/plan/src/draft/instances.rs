@@ -206,7 +206,7 @@ impl<'a> Draft<'a> {
             && crash_of(record, instance).is_some_and(|crash| crash.count > 1);
         let keeps_files = if is_crashing { self.without_turn.contains(name) } else { self.keeps_files(name) };
         let Some(read) = record.delivered.get(&instance.id).filter(|_| keeps_files) else { return files };
-        let stacks = [Some(target.stack), target.fallback].into_iter().flatten();
+        let stacks = [Some(target.stack), target.reached].into_iter().flatten();
         let versions: Vec<&Workload> =
             stacks.filter_map(|stack| stack.workloads.get(name)).chain(record.begun.get(name)).collect();
         for (place, file) in files.iter_mut().filter(|(_, file)| !file.secret) {

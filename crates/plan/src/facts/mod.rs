@@ -164,10 +164,10 @@ impl<'a> Facts<'a> {
         current_step(self.record, name, workload, &self.spec(Subject { name, workload }))
     }
 
-    /// The stack that this definition of a workload comes from: the desired one, or the fallback.
+    /// The stack that this definition of a workload comes from: the desired one, or the reached one.
     pub(crate) fn stack_of(&self, subject: Subject<'_>) -> &'a Stack {
-        match self.target.fallback {
-            Some(fallback) if !self.is_desired(subject) => fallback,
+        match self.target.reached {
+            Some(reached) if !self.is_desired(subject) => reached,
             Some(_) | None => self.target.stack,
         }
     }
@@ -182,7 +182,7 @@ impl<'a> Facts<'a> {
         container_name_at(stack, name, slot, |workload| self.spec(Subject { name, workload }))
     }
 
-    /// Whether this definition of a workload is the desired one, and not the one of the fallback.
+    /// Whether this definition of a workload is the desired one, and not the one of the reached stack.
     pub(crate) fn is_desired(&self, subject: Subject<'_>) -> bool {
         self.target.is_desired(subject)
     }
@@ -211,7 +211,7 @@ impl<'a> Facts<'a> {
 
     /// Whether a workload of the application builds an image.
     fn is_built(&self, image: &str) -> bool {
-        let stacks = [Some(self.target.stack), self.target.fallback];
+        let stacks = [Some(self.target.stack), self.target.reached];
         let mut all = stacks.into_iter().flatten().flat_map(|stack| stack.workloads.values());
         all.any(|one| one.build.is_some() && one.container.image == image)
     }

@@ -15,7 +15,7 @@ use crate::{facts::classify, target::Target};
 /// The observed state with the parts of pods counted in: an instance is ready when all its parts are.
 pub(crate) fn whole_of<'a>(target: &Target<'_>, observed: &'a Observed) -> Cow<'a, Observed> {
     let has_pods = |it: &Stack| it.workloads.values().any(|it| !it.parts.is_empty());
-    let is_without = !has_pods(target.stack) && !target.fallback.is_some_and(has_pods);
+    let is_without = !has_pods(target.stack) && !target.reached.is_some_and(has_pods);
     conclude(observed, is_without, |it| target.definition(it))
 }
 

@@ -21,6 +21,6 @@ pub(crate) fn siblings<'a>(facts: &Facts<'a>, member: &Member) -> Vec<Sibling<'a
 /// The place of an instance in its StatefulSet, now or when Git last had it.
 pub(crate) fn member_of<'a>(facts: &Facts<'a>, instance: &Instance) -> Option<&'a Member> {
     let name = &instance.instance.workload;
-    let before = || facts.target.fallback.and_then(|it| it.workloads.get(name));
+    let before = || facts.target.reached.and_then(|it| it.workloads.get(name));
     facts.target.stack.workloads.get(name).or_else(before)?.member()
 }

@@ -67,7 +67,7 @@ fn is_updating(facts: &Facts<'_>, subject: Subject<'_>) -> bool {
     if !workload.failure.is_given() || !facts.is_desired(subject) || facts.is_settled() {
         return false;
     }
-    let before = facts.target.fallback.and_then(|stack| stack.workloads.get(name));
+    let before = facts.target.reached.and_then(|stack| stack.workloads.get(name));
     let spec = facts.spec(subject);
     let has_older = || facts.instances.members_of(name).iter().any(|instance| instance.spec != spec);
     before.is_none_or(|before| !before.is_like(workload)) || has_older()

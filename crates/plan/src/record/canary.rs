@@ -44,7 +44,7 @@ pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed
 
 /// Whether a commit changes the instances of a workload that was deployed before. `None`: the commit before is not known.
 fn is_changed(target: &Target<'_>, Subject { name, workload }: Subject<'_>) -> Option<bool> {
-    let before = target.fallback?.workloads.get(name);
+    let before = target.reached?.workloads.get(name);
     Some(before.is_some_and(|before| before.kind == WorkloadKind::Replicas && !before.is_like(workload)))
 }
 

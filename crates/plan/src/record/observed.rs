@@ -342,7 +342,7 @@ fn note_held(record: &mut Record, target: &Target<'_>, observed: &Observed) {
             }
             continue;
         };
-        let before = target.fallback.and_then(|it| it.workloads.get(name)).cloned();
+        let before = target.reached.and_then(|it| it.workloads.get(name)).cloned();
         let known = [held.remove(name), record.begun.remove(name), before].into_iter().flatten();
         let of_it = known.into_iter().find(|it| it.spec() == old.spec);
         record.held.extend(of_it.map(|it| (name.clone(), it)));

@@ -83,7 +83,7 @@ impl OtherService<'_> {
 
 /// Whether Git gave this data to a workload already when the application was reached last: the present commit does not move it there.
 fn had_data(facts: &Facts<'_>, name: &WorkloadName, data: &str) -> bool {
-    let before = facts.target.fallback.and_then(|before| before.workloads.get(name));
+    let before = facts.target.reached.and_then(|before| before.workloads.get(name));
     facts.is_at_rest(name) || before.is_some_and(|before| wanted_data(before).any(|known| known == data))
 }
 

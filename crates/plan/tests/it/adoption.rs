@@ -45,7 +45,7 @@ fn with_target<T>(stage: &Stage, then: impl FnOnce(&Target<'_>) -> T) -> T {
     then(&Target {
         stack: &stage.stack,
         hashes: &StackHashes::of(&stage.stack),
-        fallback: None,
+        reached: None,
         agent: &stage.agent,
         policy: &stage.policy,
         images: &images,

@@ -314,7 +314,7 @@ fn completed_and_waiting_job_pods_are_not_missing() {
         let target = Target {
             stack: &stage.stack,
             hashes: &StackHashes::of(&stage.stack),
-            fallback: None,
+            reached: None,
             agent: &stage.agent,
             policy: &stage.policy,
             images: &images,

@@ -191,7 +191,7 @@ fn log_option_of_a_driver_that_git_names_is_a_difference() {
         let target = Target {
             stack: &stack,
             hashes: &StackHashes::of(&stack),
-            fallback: None,
+            reached: None,
             agent: &agent,
             policy: &policy,
             images: &images,
@@ -211,7 +211,7 @@ fn name_that_means_another_image_now_is_no_drift() {
     let target = Target {
         stack: &stack,
         hashes: &hashes,
-        fallback: None,
+        reached: None,
         agent: &agent,
         policy: &policy,
         images: &images,
@@ -320,7 +320,7 @@ fn health_check_of_the_image_is_no_difference_in_a_pod() {
         let target = Target {
             stack: &stack,
             hashes: &StackHashes::of(&stack),
-            fallback: None,
+            reached: None,
             agent: &agent,
             policy: &policy,
             images: &images,
@@ -365,7 +365,7 @@ fn changed_spec_names_the_fields_of_its_steps() {
     let target = Target {
         stack: &stack,
         hashes: &StackHashes::of(&stack),
-        fallback: None,
+        reached: None,
         agent: &agent,
         policy: &policy,
         images: &images,
@@ -412,7 +412,7 @@ fn step_that_stops_first_names_the_anonymous_volumes() {
         let target = Target {
             stack: &stage.stack,
             hashes: &StackHashes::of(&stage.stack),
-            fallback: None,
+            reached: None,
             agent: &stage.agent,
             policy: &stage.policy,
             images: &images,
@@ -447,7 +447,7 @@ fn ignored_fields_are_marked_unless_the_spec_changed() {
         let target = Target {
             stack,
             hashes: &hashes,
-            fallback: None,
+            reached: None,
             agent: &agent,
             policy: &policy,
             images: &images,

@@ -16,11 +16,11 @@ fn foretold(stack: &Stack, observed: &Observed, record: &Record) -> String {
 }
 
 /// The same for an update of what was reached last.
-fn foretold_after(fallback: Option<&Stack>, stack: &Stack, observed: &Observed, record: &Record) -> String {
+fn foretold_after(reached: Option<&Stack>, stack: &Stack, observed: &Observed, record: &Record) -> String {
     let (mask, images) = (Mask::new([7; 32]), BTreeMap::new());
     let (agent, policy) = (AgentId("ours".to_owned()), Policy::default());
     let (agent, policy, hashes) = (&agent, &policy, &StackHashes::of(stack));
-    let target = Target { stack, hashes, fallback, agent, policy, images: &images, mask: &mask };
+    let target = Target { stack, hashes, reached, agent, policy, images: &images, mask: &mask };
     let rounds = dry_run(&target, observed, record, NOON.after(Duration::from_secs(60)));
     rounds.iter().map(ToString::to_string).collect::<Vec<_>>().join("--\n")
 }
@@ -37,7 +37,7 @@ fn reached(stack: Stack) -> Stage {
 fn live_differences(stage: &Stage, stack: &Stack) -> Vec<String> {
     let (mask, images) = (Mask::new([7; 32]), BTreeMap::new());
     let (agent, policy, hashes) = (&stage.agent, &stage.policy, &StackHashes::of(stack));
-    let target = Target { stack, hashes, fallback: None, agent, policy, images: &images, mask: &mask };
+    let target = Target { stack, hashes, reached: None, agent, policy, images: &images, mask: &mask };
     let all = plan::compare_live(&target, &stage.world.observed, &stage.record).into_iter();
     let lines = all.flat_map(|object| {
         let name = format!("{} {}", object.kind, object.name);

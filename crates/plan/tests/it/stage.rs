@@ -105,7 +105,7 @@ impl Stage {
         let target = Target {
             stack: &self.stack,
             hashes: &StackHashes::of(&self.stack),
-            fallback: self.reached.as_ref(),
+            reached: self.reached.as_ref(),
             agent: &self.agent,
             policy: &self.policy,
             images: &images,
@@ -164,7 +164,7 @@ impl Stage {
         let target = Target {
             stack: &self.stack,
             hashes: &StackHashes::of(&self.stack),
-            fallback: self.reached.as_ref(),
+            reached: self.reached.as_ref(),
             agent: &self.agent,
             policy: &self.policy,
             images: &images,

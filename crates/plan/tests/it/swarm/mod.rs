@@ -38,7 +38,7 @@ use crate::stage::{NOON, stack, workload};
 /// An application and the Swarm that runs it.
 struct Cluster {
     stack: Stack,
-    fallback: Option<Stack>,
+    reached: Option<Stack>,
     policy: Policy,
     record: Record,
     observed: Observed,
@@ -66,7 +66,7 @@ impl Cluster {
         let policy = Policy { engine: EngineKind::Swarm, ..Policy::default() };
         Self {
             stack,
-            fallback: None,
+            reached: None,
             policy,
             record: Record::default(),
             observed: Observed::default(),
@@ -85,7 +85,7 @@ impl Cluster {
         let target = Target {
             stack: &self.stack,
             hashes: &hashes,
-            fallback: self.fallback.as_ref(),
+            reached: self.reached.as_ref(),
             agent: &agent,
             policy: &self.policy,
             images: &images,
@@ -123,7 +123,7 @@ impl Cluster {
         call(&Target {
             stack: &self.stack,
             hashes: &hashes,
-            fallback: self.fallback.as_ref(),
+            reached: self.reached.as_ref(),
             agent: &agent,
             policy: &self.policy,
             images: &images,

@@ -673,13 +673,13 @@ fn shared_data_stay_shared_while_manifests_cannot_be_read() {
     assert_eq!(removed.settle(), [created]);
     // Another mode needs another service.
     let mut changed = shared();
-    changed.fallback = Some(changed.stack.clone());
+    changed.reached = Some(changed.stack.clone());
     changed.stack.swarm.get_mut(&"db".into()).unwrap().mode = SwarmMode::Global;
     let steps = changed.steps();
     assert_eq!(steps.last().map(String::as_str), Some(created), "{steps:?}");
     // A commit that gives the data to another service may take them from the other application.
     let mut given = shared();
-    given.fallback = Some(given.stack.clone());
+    given.reached = Some(given.stack.clone());
     given.want("new", with_data("db:1", ["data"]));
     assert_eq!(given.steps(), [""; 0]);
     assert!(given.waits().contains("whose newest manifests cannot be read"), "{}", given.waits());

@@ -6,7 +6,7 @@ use driftless_model::{InstanceId, Subject, WorkloadName};
 
 use crate::{
     cause::Cause,
-    draft::{Draft, heal::Difference},
+    draft::{Draft, heal::Difference, instances::NewInstance},
 };
 
 /// Anonymous volumes of a removed instance whose successor was not created, because the agent ended in between.
@@ -61,22 +61,18 @@ pub(crate) fn cause_of_missing(draft: &mut Draft<'_>, subject: Subject<'_>, slot
 }
 
 /// Creates one instance.
-pub(crate) fn create(
-    draft: &mut Draft<'_>,
-    subject: Subject<'_>,
-    slot: u32,
-    cause: &Cause,
-    mut after: Vec<usize>,
-    inherit: BTreeMap<String, String>,
-) {
+pub(crate) fn create(draft: &mut Draft<'_>, mut new: NewInstance<'_>) {
+    let (subject, slot) = (new.subject, new.slot);
     let name = subject.name;
     let object = draft.facts.container_name(draft.facts.stack_of(subject), name, slot);
     if draft.is_being_removed(&object) {
         return;
     }
     let Some(steps) = draft.claim_name(name, &object) else { return };
-    after.extend(steps);
-    after.extend(draft.slot_freed(name, slot));
-    let inherit = if inherit.is_empty() { left_volumes(draft, name, slot) } else { inherit };
-    draft.create(subject, slot, cause, after, inherit);
+    new.after.extend(steps);
+    new.after.extend(draft.slot_freed(name, slot));
+    if new.inherit.is_empty() {
+        new.inherit = left_volumes(draft, name, slot);
+    }
+    draft.create(new);
 }

@@ -17,7 +17,7 @@ use crate::{
         preconditions::{self, Preconditions},
         repair, secrets, waves,
     },
-    draft::Draft,
+    draft::{Draft, instances::NewInstance},
     facts::{
         cron,
         forgotten_runs::forgotten_run,
@@ -286,7 +286,8 @@ fn create(draft: &mut Draft<'_>, part: JobPart<'_>, cause: &Cause, cleared: Vec<
     after.extend(images::refresh_for(draft, subject, iter::once(container.as_str())));
     after.extend(cleared);
     after.extend(former);
-    create::create(draft, subject, 1, cause, after, BTreeMap::new());
+    let cause = cause.clone();
+    create::create(draft, NewInstance { subject, slot: 1, cause, after, inherit: BTreeMap::new() });
 }
 
 /// The steps that remove the runs which a run takes the place of: those of its CronJob, or the hooks of a former attempt. They

@@ -19,7 +19,7 @@ use crate::{
         group::Instances,
         preconditions::{self, Preconditions},
     },
-    draft::{Draft, slots::Slots},
+    draft::{Draft, instances::NewInstance, slots::Slots},
     facts::{
         Facts,
         limits::{Limits, exclusive},
@@ -183,7 +183,7 @@ pub(super) fn create_before(draft: &mut Draft<'_>, name: &WorkloadName, slot: u3
 
 fn create_missing(draft: &mut Draft<'_>, subject: Subject<'_>, slot: u32, after: Vec<usize>) {
     if let Some(cause) = cause_of_missing(draft, subject, slot) {
-        create(draft, subject, slot, &cause, after, BTreeMap::new());
+        create(draft, NewInstance { subject, slot, cause, after, inherit: BTreeMap::new() });
     }
 }
 

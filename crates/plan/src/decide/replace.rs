@@ -11,7 +11,7 @@ use crate::{
         group::Instances,
         images, proportion,
     },
-    draft::{Draft, slots::Slots},
+    draft::{Draft, instances::NewInstance, slots::Slots},
     facts::{limits::Limits, namespaces::is_needed, standing::is_spent, workers::has_taken_over},
 };
 
@@ -63,7 +63,9 @@ pub(crate) fn replace<'a>(
         let successor_of = freed.iter().find(|(it, _)| it.instance.slot == slot);
         let inherit = successor_of.map(|(it, _)| it.anonymous_volumes.clone()).unwrap_or_default();
         let cause = successor_of.map(|(_, cause)| *cause).or_else(|| causes.next());
-        create_refreshed(draft, subject, slot, cause, after.clone(), inherit);
+        // One that is missing and left needs no image.
+        let Some(cause) = cause.cloned().or_else(|| cause_of_missing(draft, subject, slot)) else { continue };
+        create_refreshed(draft, NewInstance { subject, slot, cause, after: after.clone(), inherit });
     }
     let mut turns = replaced.iter().skip(if limits.recreate { 0 } else { selection.excess });
     for _ in 0..selection.in_turn {
@@ -76,7 +78,8 @@ pub(crate) fn replace<'a>(
             }
             None => (slots.next(), None),
         };
-        create_refreshed(draft, subject, slot, cause, after, inherit);
+        let Some(cause) = cause.cloned().or_else(|| cause_of_missing(draft, subject, slot)) else { continue };
+        create_refreshed(draft, NewInstance { subject, slot, cause, after, inherit });
     }
     for _ in 0..selection.room_before {
         proportion::create_before(draft, name, slots.next(), cleared.clone());
@@ -84,19 +87,12 @@ pub(crate) fn replace<'a>(
     selection.staying
 }
 
-/// Creates one instance, after a pull or build of its image if the policy asks for one. An instance that is missing and left needs none.
-fn create_refreshed(
-    draft: &mut Draft<'_>,
-    subject: Subject<'_>,
-    slot: u32,
-    cause: Option<&Cause>,
-    mut after: Vec<usize>,
-    inherit: BTreeMap<String, String>,
-) {
-    let Some(cause) = cause.cloned().or_else(|| cause_of_missing(draft, subject, slot)) else { return };
-    let container = draft.facts.container_name(draft.facts.stack_of(subject), subject.name, slot);
-    after.extend(images::refresh_for(draft, subject, iter::once(container.as_str())));
-    create(draft, subject, slot, &cause, after, inherit);
+/// Creates one instance, after a pull or build of its image if the policy asks for one.
+fn create_refreshed(draft: &mut Draft<'_>, mut new: NewInstance<'_>) {
+    let subject = new.subject;
+    let container = draft.facts.container_name(draft.facts.stack_of(subject), subject.name, new.slot);
+    new.after.extend(images::refresh_for(draft, subject, iter::once(container.as_str())));
+    create(draft, new);
 }
 
 /// Removes new instances of a rollout whose sizes are known, if there are more than the limits allow and no old one can go:

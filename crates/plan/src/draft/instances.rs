@@ -18,6 +18,17 @@ use crate::{
     },
 };
 
+/// An instance that is created in this round.
+pub(crate) struct NewInstance<'a> {
+    pub(crate) subject: Subject<'a>,
+    pub(crate) slot: u32,
+    pub(crate) cause: Cause,
+    /// The steps that come first.
+    pub(crate) after: Vec<usize>,
+    /// The anonymous volumes of its predecessor, by the path in the container.
+    pub(crate) inherit: BTreeMap<String, String>,
+}
+
 impl Draft<'_> {
     /// Stops an instance if it runs, then removes it. Returns the step that removes it.
     pub(crate) fn remove(&mut self, instance: &Instance, cause: &Cause, after: &[usize]) -> usize {
@@ -111,21 +122,15 @@ impl<'a> Draft<'a> {
     }
 
     /// Creates and starts an instance. Returns the step that starts it.
-    pub(crate) fn create(
-        &mut self,
-        subject: Subject<'_>,
-        slot: u32,
-        cause: &Cause,
-        after: Vec<usize>,
-        inherit: BTreeMap<String, String>,
-    ) -> usize {
+    pub(crate) fn create(&mut self, new: NewInstance<'_>) -> usize {
+        let NewInstance { subject, slot, cause, after, inherit } = new;
         let workload = subject.workload;
         let creation = self.creation(subject, slot, inherit);
         let container = ContainerRef::Name(creation.name.clone());
         let instance = creation.instance.clone();
         // The engine refuses to mount a file that does not exist.
         let files = &workload.in_place;
-        let after = match self.write_files(files, &instance, container.clone(), cause, after.clone()) {
+        let after = match self.write_files(files, &instance, container.clone(), &cause, after.clone()) {
             Some(written) => vec![written],
             None => after,
         };
@@ -133,7 +138,7 @@ impl<'a> Draft<'a> {
         let start = Action::StartInstance { container: container.clone() };
         let started = self.push(start, cause.clone(), vec![created]);
         if !workload.container.host.post_start.is_empty() {
-            self.push(Action::RunHooks { container, instance }, cause.clone(), vec![started]);
+            self.push(Action::RunHooks { container, instance }, cause, vec![started]);
         }
         started
     }

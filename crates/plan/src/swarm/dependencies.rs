@@ -13,7 +13,7 @@ use crate::{
 
 /// Whether the dependencies of a service are met. Says what it waits for.
 pub(super) fn is_ready_for(draft: &mut Draft<'_>, swarm: &ObservedSwarm, subject: Subject<'_>) -> bool {
-    let unmet = unmet(draft, swarm, subject);
+    let unmet = unmet_dependencies(draft, swarm, subject);
     for (on, why) in &unmet {
         draft.wait(Wait::dependency(subject.name, on, why));
     }
@@ -21,7 +21,7 @@ pub(super) fn is_ready_for(draft: &mut Draft<'_>, swarm: &ObservedSwarm, subject
 }
 
 /// The dependencies of a service that are not met, each with the reason.
-pub(super) fn unmet<'s>(
+pub(super) fn unmet_dependencies<'s>(
     draft: &Draft<'_>,
     swarm: &ObservedSwarm,
     subject: Subject<'s>,

@@ -14,7 +14,7 @@ use driftless_model::{
 };
 
 use super::{
-    dependencies::unmet,
+    dependencies::unmet_dependencies,
     files::missing_files,
     images::usable_image,
     job_tasks::is_active,
@@ -157,7 +157,7 @@ impl<'a> Writers<'a> {
         !self.incomplete.contains(subject.name)
             && !self.is_blocked(subject)
             && waves::reason_to_wait(draft, subject).is_none()
-            && unmet(draft, self.swarm, subject).is_empty()
+            && unmet_dependencies(draft, self.swarm, subject).is_empty()
     }
 
     /// Whether a writer goes on until a person acts, or until its last tasks have stopped.
@@ -216,7 +216,7 @@ impl<'a> Writers<'a> {
     /// Whether a service waits for another one, itself or through others.
     fn waits_for(&self, draft: &Draft<'_>, name: &WorkloadName, to: &WorkloadName) -> bool {
         waiting::waits_for(self.facts.target.stack, name, to, |subject| {
-            let unmet = unmet(draft, self.swarm, subject).into_iter().map(|(on, _)| on);
+            let unmet = unmet_dependencies(draft, self.swarm, subject).into_iter().map(|(on, _)| on);
             let givers = self.writers_before(subject).into_iter().filter_map(|writer| writer.workload);
             unmet.chain(givers).collect()
         })

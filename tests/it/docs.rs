@@ -11,7 +11,7 @@ use driftless::cli::Invocation;
 use driftless_config::Settings;
 use driftless_files::{AppSpec, MemoryFiles, Rendered};
 use driftless_manifest::{compose_keys, kubernetes_fields, kustomization_keys, render};
-use driftless_model::{ConditionType, Finding, Format, Severity};
+use driftless_model::{ConditionType, Finding, Format, Severity, StatusCondition};
 
 const README: &str = include_str!("../../README.md");
 const COMPOSE: &str = include_str!("../../docs/compose.md");
@@ -483,6 +483,8 @@ fn every_reason_has_an_anchor_in_troubleshooting() {
             reasons.extend(quoted_words(line).map(str::to_owned));
         }
     }
+    let compared = [StatusCondition::ROLLED_BACK, StatusCondition::DEPENDENCY_UNKNOWN];
+    reasons.extend(compared.map(str::to_owned));
     reasons.extend(driftless_git::Cause::ALL.iter().map(|cause| cause.as_str().to_owned()));
     for known in [
         "Blocked",

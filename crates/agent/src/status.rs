@@ -168,7 +168,8 @@ impl StatusInputs<'_> {
     /// The commit that failed, and what follows.
     fn failed_commit(&self) -> Option<Statement> {
         let failed = self.record.failed.as_ref()?;
-        let reason = if failed.back_to.is_some() { "RolledBack" } else { "RolloutsPaused" };
+        let is_back = failed.back_to.is_some();
+        let reason = if is_back { StatusCondition::ROLLED_BACK } else { "RolloutsPaused" };
         Some(Statement::new(ConditionStatus::True, reason, self.failure_note(failed)))
     }
 

@@ -92,6 +92,12 @@ condition_types! {
 }
 
 impl StatusCondition {
+    /// The reason of `CommitFailed` while an older version runs.
+    pub const ROLLED_BACK: &str = "RolledBack";
+
+    /// The reason of `SyncAllowed` while the commit waits for an application that the agent does not have.
+    pub const DEPENDENCY_UNKNOWN: &str = "DependencyUnknown";
+
     /// Whether the condition is of this type.
     pub fn is_of(&self, kind: ConditionType) -> bool {
         self.kind == kind.as_str()

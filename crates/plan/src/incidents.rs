@@ -8,8 +8,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
     AppName, Application, ApplicationStatus, ConditionType, DriftAction, Expiry, HealthStatus,
-    ImageUpdateStatus, Incident, IncidentKind, IncidentPhase, OperationPhase, Outcome, SyncStatus, Timestamp,
-    UpdateMode, Urgency,
+    ImageUpdateStatus, Incident, IncidentKind, IncidentPhase, OperationPhase, Outcome, StatusCondition,
+    SyncStatus, Timestamp, UpdateMode, Urgency,
 };
 
 use crate::{
@@ -470,7 +470,7 @@ fn sync_failure(
     }
     // A step that failed is tried again, and often succeeds then. An application that is waited for may be added soon.
     let held = status.problem(ConditionType::SyncAllowed);
-    let unknown = held.filter(|condition| condition.reason == "DependencyUnknown");
+    let unknown = held.filter(|condition| condition.reason == StatusCondition::DEPENDENCY_UNKNOWN);
     let condition = status.problem(ConditionType::Applied).or(unknown)?;
     let advice = format!("`driftless status {name}` has the details; the agent goes on trying");
     Some((condition.message.clone(), advice, times.degraded))
@@ -483,7 +483,7 @@ fn awaits_its_first_sync(status: &ApplicationStatus) -> bool {
 
 /// Whether the last good revision runs in the place of a commit that failed, or that waits without an end.
 fn runs_the_last_good(status: &ApplicationStatus) -> bool {
-    let reasons = ["RolledBack", "DependencyUnknown"];
+    let reasons = [StatusCondition::ROLLED_BACK, StatusCondition::DEPENDENCY_UNKNOWN];
     status.conditions.iter().any(|condition| reasons.contains(&condition.reason.as_str()))
 }
 
@@ -501,9 +501,7 @@ mod tests {
     use std::{collections::BTreeMap, sync::Arc};
 
     use super::*;
-    use driftless_model::{
-        ApplicationSpec, ConditionStatus, Drift, Operation, Policy, RepositoryStatus, StatusCondition,
-    };
+    use driftless_model::{ApplicationSpec, ConditionStatus, Drift, Operation, Policy, RepositoryStatus};
 
     const DAY: Duration = Duration::from_hours(24);
 

@@ -16,7 +16,9 @@ use crate::{
     cli::Context, cli::Error as CliError, cli::ExitStatus, cli::client::Client, cli::goal::StatusWatch,
     cli::output::print, cli::screen::plain, cli::table::Table,
 };
-use driftless_model::{ConditionType, HealthStatus, Kind, Outcome, Revision, WorkloadName, WorkloadStatus};
+use driftless_model::{
+    ConditionType, HealthStatus, Kind, Outcome, Revision, StatusCondition, WorkloadName, WorkloadStatus,
+};
 use driftless_web::{Accepted, RollbackBody, Waited};
 
 pub(in crate::cli) async fn rollout(
@@ -145,7 +147,9 @@ fn after_failure(progress: Progress, workload: &str, item: &Value, now: &Waited)
         application.status.workloads.iter().filter(is_part).all(|(_, it)| it.health < HealthStatus::Missing);
     match progress {
         Progress::Failed(sentence) => Progress::Failed(sentence),
-        Progress::Done(sentence) if is_well && failed.reason != "RolledBack" => Progress::Done(sentence),
+        Progress::Done(sentence) if is_well && failed.reason != StatusCondition::ROLLED_BACK => {
+            Progress::Done(sentence)
+        }
         Progress::Done(_) | Progress::UnderWay(_) => Progress::Failed(plain(obstacle).replace('\n', " ")),
     }
 }

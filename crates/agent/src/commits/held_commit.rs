@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use driftless_fleet::{AfterHold, AfterReason};
 use driftless_model::{
     AppCondition, AppDependency, AppName, Application, CommitId, EventKind, ManagedApplications, Outcome,
-    Policy, SyncStatus, Timestamp, WaitStatus,
+    Policy, StatusCondition, SyncStatus, Timestamp, WaitStatus,
 };
 use driftless_plan::ClosedWindow;
 
@@ -71,7 +71,7 @@ impl HeldCommit {
         match &self.hold {
             Hold::Window(_) => "WindowClosed",
             Hold::Dependency(_) => "DependencyNotMet",
-            Hold::UnknownDependency(_) => "DependencyUnknown",
+            Hold::UnknownDependency(_) => StatusCondition::DEPENDENCY_UNKNOWN,
             Hold::FirstHosts(hold) => hold.reason.as_str(),
         }
     }

@@ -29,8 +29,8 @@ pub(crate) fn of_workload(
     let mut all = vec![available(workload, counts), progressing(workload, counts, late, reason, message)];
     // In Kubernetes' terms: the replicas cannot be created.
     let failures = [
-        (WaitReason::ImagePullBackOff, "ImagePullBackOff"),
-        (WaitReason::BuildFailed, "BuildFailed"),
+        (WaitReason::ImagePullBackOff, WaitReason::ImagePullBackOff.as_str()),
+        (WaitReason::BuildFailed, WaitReason::BuildFailed.as_str()),
         (WaitReason::Blocked, "FailedCreate"),
     ];
     if let Some((_, failure)) = failures.into_iter().find(|(wait, _)| wait.as_str() == reason) {
@@ -92,16 +92,18 @@ fn progressing(
     message: &str,
 ) -> StatusCondition {
     let updated = format!("{} of {} updated", counts.updated(), workload.replicas);
+    let (exceeded, failed) =
+        (WaitReason::ProgressDeadlineExceeded.as_str(), WaitReason::CommitFailed.as_str());
     let of = |status, reason, message: &str| condition(ConditionType::Progressing, status, reason, message);
     if counts.paused {
         of(ConditionStatus::Unknown, "DeploymentPaused", "paused")
-    } else if reason == "ProgressDeadlineExceeded" {
-        of(ConditionStatus::False, "ProgressDeadlineExceeded", message)
-    } else if reason == "CommitFailed" && !counts.is_rolled_out(workload) {
-        of(ConditionStatus::False, "CommitFailed", message)
+    } else if reason == exceeded {
+        of(ConditionStatus::False, exceeded, message)
+    } else if reason == failed && !counts.is_rolled_out(workload) {
+        of(ConditionStatus::False, failed, message)
     } else if let Some(late) = late {
         // Its health has another reason, which says more.
-        of(ConditionStatus::False, "ProgressDeadlineExceeded", &late.without_workload())
+        of(ConditionStatus::False, exceeded, &late.without_workload())
     } else if counts.is_rolled_out(workload) && counts.good() >= workload.replicas {
         of(ConditionStatus::True, "NewReplicaSetAvailable", &updated)
     } else if counts.updated.is_empty() {

@@ -105,11 +105,11 @@ fn failure(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'_>) -> Opt
     let pulled = PlatformImage { name: image.clone(), platform: workload.pulled_platform() };
     if let Some(pull) = record.pulls.get(&pulled).filter(|_| !observed.images.contains_key(image)) {
         let (reason, verb) = match workload.build {
-            Some(_) => ("BuildFailed", "build"),
-            None => ("ImagePullBackOff", "pull"),
+            Some(_) => (WaitReason::BuildFailed, "build"),
+            None => (WaitReason::ImagePullBackOff, "pull"),
         };
         let error = format!("cannot {verb} {}", image_error(image, &pull.error));
-        return degraded(reason, retry(&error, pull.count, pull.next));
+        return degraded(reason.as_str(), retry(&error, pull.count, pull.next));
     }
     for (instance, standing) in &counts.updated {
         let id = &instance.instance;
@@ -154,7 +154,7 @@ fn failure(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'_>) -> Opt
         return None;
     }
     let since = start.time_of_day();
-    degraded("ProgressDeadlineExceeded", format!("no progress since {since}{cause}"))
+    degraded(WaitReason::ProgressDeadlineExceeded.as_str(), format!("no progress since {since}{cause}"))
 }
 
 /// The wait of a workload for the end of its work, because another one waits for that.

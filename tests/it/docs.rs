@@ -465,7 +465,7 @@ fn every_reason_has_an_anchor_in_troubleshooting() {
     let of_applications = ConditionType::ALL.iter().filter(|kind| !of_workloads.contains(kind));
     reasons.extend(of_applications.map(|kind| kind.as_str().to_owned()));
     for (path, from, to) in [
-        ("crates/agent/src/status.rs", "fn condition(", "fn operation("),
+        ("crates/agent/src/status.rs", "fn conditions(", "fn operation("),
         ("crates/agent/src/commits/held_commit.rs", "fn reason(", "fn event("),
         ("crates/plan/src/status/conditions.rs", "let all = [\n        standing(", "];"),
         ("crates/fleet/src/first_hosts.rs", "fn as_str(", "enum FirstHost "),

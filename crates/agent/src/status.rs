@@ -5,7 +5,7 @@ use std::time::Duration;
 use driftless_model::{
     AppName, ApplicationSpec, ApplicationStatus, CommitInfo, ConditionStatus, ConditionType, FailedCommit,
     Finding, HealthStatus, ImageDigests, ImageUpdateStatus, Mask, Operation, OperationPhase, Outcome,
-    PinStatus, Record, StatusCondition, SyncStatus, Timestamp, WaitStatus, last_reached,
+    PinStatus, Record, Statement, StatusCondition, SyncStatus, Timestamp, WaitStatus, last_reached,
 };
 use driftless_plan::{Plan, Wait, WaitReason, followed_images, image_update_status, running_digests};
 
@@ -33,31 +33,6 @@ pub(crate) struct StatusInputs<'a> {
     /// The progress of pulls and builds.
     pub(crate) progress: Option<&'a str>,
     pub(crate) now: Timestamp,
-}
-
-/// The status, reason and message of a condition.
-struct Statement {
-    status: ConditionStatus,
-    reason: &'static str,
-    message: String,
-}
-
-impl Statement {
-    fn new(status: ConditionStatus, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { status, reason, message: message.into() }
-    }
-
-    /// The condition of this type. Its time stays as long as its status does.
-    fn condition(self, kind: ConditionType, before: &[StatusCondition], now: Timestamp) -> StatusCondition {
-        let same = before.iter().find(|known| known.is_of(kind) && known.status == self.status);
-        StatusCondition {
-            kind: kind.as_str().to_owned(),
-            status: self.status,
-            reason: self.reason.to_owned(),
-            message: self.message,
-            last_transition_time: same.map_or(now, |known| known.last_transition_time),
-        }
-    }
 }
 
 impl StatusInputs<'_> {

@@ -229,7 +229,7 @@ pub use status::{
     OperationPhase, PartSpec, PartStatus, PinStatus, RepositoryStatus, ResourceStatus, SyncStatus,
     TrafficStatus, WaitStatus, WorkloadSpec, WorkloadStatus,
 };
-pub use status_condition::{ConditionStatus, ConditionType, StatusCondition};
+pub use status_condition::{ConditionStatus, ConditionType, Statement, StatusCondition};
 pub use swarm::{
     AppliedRevision, EngineKind, FITS_NO_NODE, LARGEST_SWARM_FILE, ObservedService, ObservedSwarm,
     ResolvedImage, SHARED_LABEL, STACK_NAMESPACE, SWARM_OWNER, SharedObject, SharedState, SwarmFile,

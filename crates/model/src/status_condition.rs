@@ -18,6 +18,14 @@ pub struct StatusCondition {
     pub last_transition_time: Timestamp,
 }
 
+/// The status, reason and message of a condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statement {
+    status: ConditionStatus,
+    reason: &'static str,
+    message: String,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConditionStatus {
     True,
@@ -91,6 +99,29 @@ condition_types! {
     ReplicaFailure: False;
 }
 
+impl Statement {
+    pub fn new(status: ConditionStatus, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { status, reason, message: message.into() }
+    }
+
+    /// The condition of this type. Its time stays as long as its status does.
+    pub fn condition(
+        self,
+        kind: ConditionType,
+        before: &[StatusCondition],
+        now: Timestamp,
+    ) -> StatusCondition {
+        let same = before.iter().find(|known| known.is_of(kind) && known.status == self.status);
+        StatusCondition {
+            kind: kind.as_str().to_owned(),
+            status: self.status,
+            reason: self.reason.to_owned(),
+            message: self.message,
+            last_transition_time: same.map_or(now, |known| known.last_transition_time),
+        }
+    }
+}
+
 impl StatusCondition {
     /// The reason of `CommitFailed` while an older version runs.
     pub const ROLLED_BACK: &str = "RolledBack";
@@ -115,6 +146,20 @@ impl StatusCondition {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_of_a_condition_stays_while_its_status_does() {
+        let condition = |status, before: &[StatusCondition], now| {
+            Statement::new(status, "Reason", "message").condition(ConditionType::Available, before, now)
+        };
+        let first = condition(ConditionStatus::True, &[], Timestamp(1));
+        assert_eq!(first.last_transition_time, Timestamp(1));
+        let before = [first];
+        let same = condition(ConditionStatus::True, &before, Timestamp(2));
+        assert_eq!(same.last_transition_time, Timestamp(1));
+        let other = condition(ConditionStatus::False, &before, Timestamp(2));
+        assert_eq!(other.last_transition_time, Timestamp(2));
+    }
 
     #[test]
     fn condition_is_a_problem_by_its_kind_and_status() {

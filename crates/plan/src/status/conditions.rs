@@ -4,7 +4,7 @@
 //! status does.
 
 use driftless_model::{
-    ConditionStatus, ConditionType, Record, StatusCondition, Strategy, Timestamp, Workload,
+    ConditionStatus, ConditionType, Record, Statement, StatusCondition, Strategy, Timestamp, Workload,
 };
 
 use crate::{
@@ -26,7 +26,10 @@ pub(crate) fn of_workload(
     now: Timestamp,
     before: &[StatusCondition],
 ) -> Vec<StatusCondition> {
-    let mut all = vec![available(workload, counts), progressing(workload, counts, late, reason, message)];
+    let mut all = vec![
+        (ConditionType::Available, available(workload, counts)),
+        (ConditionType::Progressing, progressing(workload, counts, late, reason, message)),
+    ];
     // In Kubernetes' terms: the replicas cannot be created.
     let failures = [
         (WaitReason::ImagePullBackOff, WaitReason::ImagePullBackOff.as_str()),
@@ -34,9 +37,9 @@ pub(crate) fn of_workload(
         (WaitReason::Blocked, "FailedCreate"),
     ];
     if let Some((_, failure)) = failures.into_iter().find(|(wait, _)| wait.as_str() == reason) {
-        all.push(condition(ConditionType::ReplicaFailure, ConditionStatus::True, failure, message));
+        all.push((ConditionType::ReplicaFailure, Statement::new(ConditionStatus::True, failure, message)));
     }
-    with_transitions(all, now, before)
+    conditions(all, before, now)
 }
 
 /// `RepeatedDrift` and `HealIneffective`, where they are so or were before.
@@ -65,11 +68,11 @@ pub(crate) fn of_application(
         standing(ConditionType::RepeatedDrift, "ChangedAgain", &fights, before),
         standing(ConditionType::HealIneffective, "DifferenceStays", &ineffective, before),
     ];
-    with_transitions(all.into_iter().flatten().collect(), now, before)
+    conditions(all.into_iter().flatten().collect(), before, now)
 }
 
 /// Kubernetes' `MaxUnavailable` is 0 where nothing rolls, so that all replicas are the minimum.
-fn available(workload: &Workload, counts: &Counts<'_>) -> StatusCondition {
+fn available(workload: &Workload, counts: &Counts<'_>) -> Statement {
     let spare = match workload.strategy {
         Strategy::RollingUpdate { max_surge: _, max_unavailable } => max_unavailable,
         Strategy::Recreate => 0,
@@ -78,9 +81,9 @@ fn available(workload: &Workload, counts: &Counts<'_>) -> StatusCondition {
     let there = counts.available.saturating_add(counts.completed);
     let message = format!("{there} available, at least {minimum} needed");
     if there >= minimum {
-        condition(ConditionType::Available, ConditionStatus::True, "MinimumReplicasAvailable", &message)
+        Statement::new(ConditionStatus::True, "MinimumReplicasAvailable", message)
     } else {
-        condition(ConditionType::Available, ConditionStatus::False, "MinimumReplicasUnavailable", &message)
+        Statement::new(ConditionStatus::False, "MinimumReplicasUnavailable", message)
     }
 }
 
@@ -90,61 +93,47 @@ fn progressing(
     late: Option<&Wait>,
     reason: &str,
     message: &str,
-) -> StatusCondition {
+) -> Statement {
     let updated = format!("{} of {} updated", counts.updated(), workload.replicas);
     let (exceeded, failed) =
         (WaitReason::ProgressDeadlineExceeded.as_str(), WaitReason::CommitFailed.as_str());
-    let of = |status, reason, message: &str| condition(ConditionType::Progressing, status, reason, message);
     if counts.paused {
-        of(ConditionStatus::Unknown, "DeploymentPaused", "paused")
+        Statement::new(ConditionStatus::Unknown, "DeploymentPaused", "paused")
     } else if reason == exceeded {
-        of(ConditionStatus::False, exceeded, message)
+        Statement::new(ConditionStatus::False, exceeded, message)
     } else if reason == failed && !counts.is_rolled_out(workload) {
-        of(ConditionStatus::False, failed, message)
+        Statement::new(ConditionStatus::False, failed, message)
     } else if let Some(late) = late {
         // Its health has another reason, which says more.
-        of(ConditionStatus::False, exceeded, &late.without_workload())
+        Statement::new(ConditionStatus::False, exceeded, late.without_workload())
     } else if counts.is_rolled_out(workload) && counts.good() >= workload.replicas {
-        of(ConditionStatus::True, "NewReplicaSetAvailable", &updated)
+        Statement::new(ConditionStatus::True, "NewReplicaSetAvailable", updated)
     } else if counts.updated.is_empty() {
-        of(ConditionStatus::True, "NewReplicaSetCreated", &updated)
+        Statement::new(ConditionStatus::True, "NewReplicaSetCreated", updated)
     } else {
-        of(ConditionStatus::True, "ReplicaSetUpdated", &updated)
+        Statement::new(ConditionStatus::True, "ReplicaSetUpdated", updated)
     }
 }
 
 /// True with its reasons, False where it was there before, or else not there at all.
 fn standing(
     kind: ConditionType,
-    reason: &str,
+    reason: &'static str,
     messages: &[String],
     before: &[StatusCondition],
-) -> Option<StatusCondition> {
+) -> Option<(ConditionType, Statement)> {
     if !messages.is_empty() {
-        return Some(condition(kind, ConditionStatus::True, reason, &messages.join("; ")));
+        return Some((kind, Statement::new(ConditionStatus::True, reason, messages.join("; "))));
     }
     let was_there = before.iter().any(|it| it.is_of(kind));
-    was_there.then(|| condition(kind, ConditionStatus::False, "Resolved", ""))
+    was_there.then(|| (kind, Statement::new(ConditionStatus::False, "Resolved", "")))
 }
 
-fn condition(kind: ConditionType, status: ConditionStatus, reason: &str, message: &str) -> StatusCondition {
-    StatusCondition {
-        kind: kind.as_str().to_owned(),
-        status,
-        reason: reason.to_owned(),
-        message: message.to_owned(),
-        last_transition_time: Timestamp::default(),
-    }
-}
-
-fn with_transitions(
-    mut all: Vec<StatusCondition>,
-    now: Timestamp,
+/// The conditions of these types. The time of one stays as long as its status does.
+fn conditions(
+    all: Vec<(ConditionType, Statement)>,
     before: &[StatusCondition],
+    now: Timestamp,
 ) -> Vec<StatusCondition> {
-    for it in &mut all {
-        let same = before.iter().find(|old| old.kind == it.kind && old.status == it.status);
-        it.last_transition_time = same.map_or(now, |old| old.last_transition_time);
-    }
-    all
+    all.into_iter().map(|(kind, statement)| statement.condition(kind, before, now)).collect()
 }

@@ -417,17 +417,6 @@ impl StatusInputs<'_> {
     }
 }
 
-/// Conditions that keep the newest commit from being applied, while they are problems.
-const KEPT_BACK: &[ConditionType] = &[
-    ConditionType::Rendered,
-    ConditionType::OwnedByAnotherAgent,
-    ConditionType::InGit,
-    ConditionType::StateLost,
-    ConditionType::Trusted,
-    ConditionType::CommitFailed,
-    ConditionType::SyncAllowed,
-];
-
 /// Why an application is kept at something else than the newest commit, as its status says.
 pub(crate) fn why_not_newest(status: &ApplicationStatus) -> Vec<String> {
     status.pin.as_ref().map(pin_note).into_iter().chain(kept_back(status, &[])).collect()
@@ -444,8 +433,9 @@ fn kept_back<'a>(
     without: &'a [ConditionType],
 ) -> impl Iterator<Item = String> + 'a {
     let keeps_back = move |condition: &&StatusCondition| {
-        let mut kinds = KEPT_BACK.iter().filter(|kind| !without.contains(kind));
-        condition.is_problem() && kinds.any(|kind| condition.is_of(*kind))
+        let mut kinds = ConditionType::ALL.iter().filter(|kind| kind.keeps_commit_back());
+        let keeps = kinds.any(|kind| condition.is_of(*kind) && !without.contains(kind));
+        keeps && condition.is_problem()
     };
     status.conditions.iter().filter(keeps_back).map(|it| it.message.clone())
 }

@@ -33,8 +33,17 @@ pub enum ConditionStatus {
     Unknown,
 }
 
+/// The effect of a condition on the newest commit, while it is a problem.
+#[derive(PartialEq, Eq)]
+enum ProblemEffect {
+    /// The commit is not applied.
+    KeepsBack,
+    /// The commit is applied all the same.
+    Informs,
+}
+
 macro_rules! condition_types {
-    ($($(#[$doc:meta])* $kind:ident: $well:ident;)*) => {
+    ($($(#[$doc:meta])* $kind:ident: $well:ident, $effect:ident;)*) => {
         /// The types of conditions.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum ConditionType {
@@ -59,44 +68,53 @@ macro_rules! condition_types {
                 };
                 status == well
             }
+
+            /// Whether the newest commit is not applied while the condition is a problem.
+            pub fn keeps_commit_back(self) -> bool {
+                let effect = match self {
+                    $(Self::$kind => ProblemEffect::$effect,)*
+                };
+                effect == ProblemEffect::KeepsBack
+            }
         }
     };
 }
 
-// Each with its status while all is well: a type that is named after a problem is well while it is `False`.
+// Each with its status while all is well, and with its effect otherwise. A type that is named after a problem is well while it is
+// `False`.
 condition_types! {
     /// The repository was fetched.
-    SourceReady: True;
+    SourceReady: True, Informs;
     /// The manifests of the newest commit have no errors.
-    Rendered: True;
+    Rendered: True, KeepsBack;
     /// The containers of the application carry the id of another agent.
-    OwnedByAnotherAgent: False;
+    OwnedByAnotherAgent: False, KeepsBack;
     /// Git has the application.
-    InGit: True;
+    InGit: True, KeepsBack;
     /// Pins or suspensions may be lost.
-    StateLost: False;
+    StateLost: False, KeepsBack;
     /// A poll found a commit that no webhook announced.
-    WebhookMissed: False;
+    WebhookMissed: False, Informs;
     /// The forge takes commit statuses.
-    CommitStatusPosted: True;
+    CommitStatusPosted: True, Informs;
     /// The newest commit is accepted.
-    Trusted: True;
+    Trusted: True, KeepsBack;
     /// The newest commit failed.
-    CommitFailed: False;
+    CommitFailed: False, KeepsBack;
     /// The newest commit need not wait for a sync window, another application or the first hosts.
-    SyncAllowed: True;
+    SyncAllowed: True, KeepsBack;
     /// The engine accepted the actions.
-    Applied: True;
+    Applied: True, Informs;
     /// The same field was healed again and again.
-    RepeatedDrift: False;
+    RepeatedDrift: False, Informs;
     /// Healing a field has no effect.
-    HealIneffective: False;
+    HealIneffective: False, Informs;
     /// A workload has the instances that it needs at least.
-    Available: True;
+    Available: True, Informs;
     /// A rollout of a workload goes on or is complete.
-    Progressing: True;
+    Progressing: True, Informs;
     /// Instances of a workload cannot be created.
-    ReplicaFailure: False;
+    ReplicaFailure: False, Informs;
 }
 
 impl Statement {

@@ -238,35 +238,10 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     async fn measured_round(&mut self, interrupt: &CancellationToken) -> Next {
         let remembered = self.record.get().clone();
         self.begin_round();
-        if let Err(error) = self.revisions.read_loss(&self.context) {
-            return self.fail(None, &chain(&error));
-        }
-        self.revisions.note_newest(&self.desired, self.record.get_mut());
-        let chosen = self.revisions.target(&self.context, &self.desired, self.record.get());
-        if self.revisions.note_after(self.record.get_mut()) {
-            self.record.save(&self.context);
-        }
-        let mut target = match chosen {
-            Ok(Some(target)) => target,
-            Ok(None) if self.revisions.is_unknown(&self.desired) => {
-                forget(&self.context);
-                self.publisher.withdraw(&self.context);
-                return Next::Sleep(None);
-            }
-            Ok(None) => {
-                self.publish(self.now(), Publisher::publish_without_target);
-                return Next::Sleep(self.window_opens());
-            }
-            Err(error) => return self.fail(None, &chain(&error)),
+        let mut target = match self.choose_target() {
+            Ok(target) => target,
+            Err(next) => return next,
         };
-        self.revisions.release_failed(&self.desired, &target, self.record.get_mut());
-        let sync = hooks::Sync { current: self.revisions.current(), target: &target };
-        if hooks::begin_pre_delete(&self.context, &mut self.record, &sync) {
-            return Next::Round;
-        }
-        if self.revisions.note_target(&self.context, &self.desired, &target, self.record.get_mut()) {
-            self.publisher.next_generation();
-        }
         let mut observed = match self.observe(&target).await {
             Ok(observed) => observed,
             Err(next) => return next,
@@ -338,6 +313,40 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             Some(latest) => next.by(latest),
             None => next,
         }
+    }
+
+    /// Chooses the revision that the round leads to. Without one, or where its hooks begin, the round ends with this.
+    fn choose_target(&mut self) -> Result<TargetRevision, Next> {
+        if let Err(error) = self.revisions.read_loss(&self.context) {
+            return Err(self.fail(None, &chain(&error)));
+        }
+        self.revisions.note_newest(&self.desired, self.record.get_mut());
+        let chosen = self.revisions.target(&self.context, &self.desired, self.record.get());
+        if self.revisions.note_after(self.record.get_mut()) {
+            self.record.save(&self.context);
+        }
+        let target = match chosen {
+            Ok(Some(target)) => target,
+            Ok(None) if self.revisions.is_unknown(&self.desired) => {
+                forget(&self.context);
+                self.publisher.withdraw(&self.context);
+                return Err(Next::Sleep(None));
+            }
+            Ok(None) => {
+                self.publish(self.now(), Publisher::publish_without_target);
+                return Err(Next::Sleep(self.window_opens()));
+            }
+            Err(error) => return Err(self.fail(None, &chain(&error))),
+        };
+        self.revisions.release_failed(&self.desired, &target, self.record.get_mut());
+        let sync = hooks::Sync { current: self.revisions.current(), target: &target };
+        if hooks::begin_pre_delete(&self.context, &mut self.record, &sync) {
+            return Err(Next::Round);
+        }
+        if self.revisions.note_target(&self.context, &self.desired, &target, self.record.get_mut()) {
+            self.publisher.next_generation();
+        }
+        Ok(target)
     }
 
     /// Observes the containers of a target. Without an answer of the engine, the round ends with this.

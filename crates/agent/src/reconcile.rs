@@ -305,11 +305,15 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let is_stored = !self.revisions.is_forgotten();
         let store_again =
             is_stored.then(|| self.record.save_changes(&self.context, &remembered, now)).flatten();
-        let look_again = Timestamp::earliest(
-            Timestamp::earliest(reported.again, failure_may_come),
-            Timestamp::earliest(self.window_opens(), self.next_image_update(&target, &observed)),
-        );
-        match Timestamp::earliest(Timestamp::earliest(store_again, share_again), look_again) {
+        let latest = Timestamp::earliest_of([
+            reported.again,
+            failure_may_come,
+            self.window_opens(),
+            self.next_image_update(&target, &observed),
+            store_again,
+            share_again,
+        ]);
+        match latest {
             Some(latest) => next.by(latest),
             None => next,
         }

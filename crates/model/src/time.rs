@@ -11,7 +11,12 @@ pub struct Timestamp(pub u64);
 impl Timestamp {
     /// The earlier of two times that may be missing.
     pub fn earliest(one: Option<Self>, other: Option<Self>) -> Option<Self> {
-        [one, other].into_iter().flatten().min()
+        Self::earliest_of([one, other])
+    }
+
+    /// The earliest of several times that may be missing.
+    pub fn earliest_of<const N: usize>(times: [Option<Self>; N]) -> Option<Self> {
+        times.into_iter().flatten().min()
     }
 
     /// Time since `earlier`; zero if the clock went backwards.
@@ -116,6 +121,14 @@ mod tests {
         assert!(noon.is_recent(minute, noon) && noon.is_recent(minute, Timestamp(noon.0 + 59_999)));
         assert!(!noon.is_recent(minute, noon.after(minute)));
         assert!(!noon.is_recent(minute, Timestamp(noon.0 - 1)));
+    }
+
+    #[test]
+    fn missing_times_are_no_earliest_ones() {
+        let (early, late) = (Some(Timestamp(1)), Some(Timestamp(2)));
+        assert_eq!(Timestamp::earliest_of([late, None, early]), early);
+        assert_eq!(Timestamp::earliest_of([None, None, None]), None);
+        assert_eq!(Timestamp::earliest(None, late), late);
     }
 
     #[test]

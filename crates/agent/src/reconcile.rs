@@ -11,7 +11,6 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use driftless_docker as docker;
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
 use driftless_metrics::RoundFailure;
@@ -58,7 +57,11 @@ use crate::{
     revisions::{Revisions, last_version::reached_stack, stored::forget, target::TargetRevision},
     state_loss::EngineCheck,
     status::StatusInputs,
-    swarm::{self, fetch::SwarmFetch, state::Agreement},
+    swarm::{
+        self,
+        agreement::{Agreed, ManagerAgreement},
+        fetch::SwarmFetch,
+    },
     ticket::{Ticket, Tickets},
     turns::Turns,
     unpublished::Unpublished,
@@ -99,8 +102,7 @@ pub(crate) struct Reconciler<D, S> {
     observer: Observer<D>,
     last_observation: LastObservation,
     swarm_fetch: SwarmFetch,
-    /// Whether the last attempt to share the state in a Swarm came too late.
-    is_overtaken: bool,
+    agreement: ManagerAgreement,
     mounts: Mounts,
     /// The mask and the masked texts of the last target.
     masked: Option<MaskedTarget>,
@@ -111,17 +113,6 @@ pub(crate) struct Reconciler<D, S> {
     turns: Arc<Turns>,
     engine: EngineState,
     stop: CancellationToken,
-}
-
-/// Whether the agents on all managers of a Swarm have the same state of an application.
-enum Agreed {
-    /// They have, or there is no Swarm.
-    Reached,
-    /// This agent has taken the state of the Swarm, or another one has changed it since it was observed: the target must be
-    /// chosen again, and nothing done that follows from the state before.
-    Taken,
-    /// The Swarm has not taken the state of this agent.
-    Unshared,
 }
 
 /// The action after a round.
@@ -161,7 +152,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
                 shared.unpublished.clone(),
             ),
             swarm_fetch: SwarmFetch::new(shared.tickets.clone()),
-            is_overtaken: false,
+            agreement: ManagerAgreement::default(),
             observer: Observer::new(Arc::clone(&shared.docker), Arc::clone(&shared.prober), scans),
             last_observation: LastObservation::default(),
             mounts: Mounts::default(),
@@ -372,39 +363,15 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         observed.map_err(|error| self.fail_to_observe(target, &error))
     }
 
-    /// Agrees with the agents on other managers of a Swarm about pins, suspensions, failed updates and the revision that was
-    /// applied.
+    /// Agrees with the agents on other managers of a Swarm, and asks for a fetch where another one has applied a newer commit.
     async fn agree(&mut self, target: &TargetRevision, observed: &Observed) -> Result<Agreed, store::Error> {
         let (context, desired) = (&self.context, &self.desired);
         let must_fetch = self.swarm_fetch.compare(context, desired, target, observed, &mut self.record);
         if let Some(repository) = self.repository().filter(|_| must_fetch) {
             repository.fetch_now.notify_one();
         }
-        let (action, state) = match swarm::state::agree(&self.context, target, observed, &mut self.record)? {
-            Agreement::Reached => {
-                self.is_overtaken = false;
-                return Ok(Agreed::Reached);
-            }
-            Agreement::Taken => return Ok(Agreed::Taken),
-            Agreement::Share(action, state) => (Action::Swarm(action), state),
-        };
-        let shared = self.observer.docker().perform(self.context.name(), &action, &|_| {}).await;
-        match shared {
-            Ok(_) => {
-                swarm::state::note_agreed(&self.context, &mut self.record, *state);
-                self.is_overtaken = false;
-                Ok(Agreed::Reached)
-            }
-            // Once in a row: a config of somebody else may have its name.
-            Err(docker::Error::Refused { .. }) if !std::mem::replace(&mut self.is_overtaken, true) => {
-                Ok(Agreed::Taken)
-            }
-            // The state stays this agent's own until the Swarm has it.
-            Err(error) => {
-                tracing::warn!(app = %self.context.name(), error = chain(&error), "could not share pins, suspensions, numbers of tasks and the applied commit with the agents on other managers; trying again");
-                Ok(Agreed::Unshared)
-            }
-        }
+        let docker: &D = self.observer.docker();
+        self.agreement.reach(&self.context, docker, target, observed, &mut self.record).await
     }
 
     /// Detects another engine, another owner, a loss of state, a removal and newer images in what was observed. Returns how the round

@@ -1,6 +1,7 @@
 //! An application of a Docker Swarm in a round: its tasks become instances, and global services have as many as there are
 //! nodes for them.
 
+pub(crate) mod agreement;
 pub(crate) mod fetch;
 pub(crate) mod state;
 

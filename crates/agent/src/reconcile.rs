@@ -91,6 +91,14 @@ pub(crate) struct EngineServices<D> {
     pub(crate) tickets: Tickets,
 }
 
+/// Signals between the task of an application and others.
+pub(crate) struct TaskSignals {
+    /// Notified when an image or a scan is ready.
+    pub(crate) wake: Arc<Notify>,
+    /// Ends the application.
+    pub(crate) stop: CancellationToken,
+}
+
 /// The owners of one application's state.
 pub(crate) struct Reconciler<D, S> {
     context: AppContext,
@@ -127,17 +135,16 @@ pub(crate) enum Next {
 }
 
 impl<D: Docker, S: CommitSource> Reconciler<D, S> {
-    /// An application that continues from the database. `wake` is notified when an image or a scan is ready. `stop` ends
-    /// it.
+    /// An application that continues from the database.
     pub(crate) fn new(
         name: AppName,
         services: Arc<Services>,
         shared: &EngineServices<D>,
         repositories: RepositoryLinks<S>,
         desired: Arc<Desired>,
-        wake: Arc<Notify>,
-        stop: CancellationToken,
+        signals: TaskSignals,
     ) -> Self {
+        let TaskSignals { wake, stop } = signals;
         let scans = FsScans::new(Arc::clone(&wake), Arc::clone(&shared.scans), services.clock);
         let context = AppContext::new(name, services);
         Self {

@@ -43,7 +43,7 @@ use crate::{
     mounts::CONTENT_AGE,
     observe::{contents_in_use, with_adopted},
     other_agents::finder::AgentFinder,
-    reconcile::{EngineServices, Reconciler},
+    reconcile::{EngineServices, Reconciler, TaskSignals},
     render::reference_text,
     repository::{RepositoryLinks, RepositoryView},
     repository_events::{FetchEvents, report_commit},
@@ -522,6 +522,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         }
         let wake = self.services.wakes.of(&name);
         let span = log_span::application(&name);
+        let signals = TaskSignals { wake: Arc::clone(&wake), stop: self.stop.child_token() };
         let reconciler = span.in_scope(|| {
             Reconciler::new(
                 name.clone(),
@@ -529,8 +530,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                 &self.shared,
                 Arc::clone(&self.links),
                 Arc::clone(&desired),
-                Arc::clone(&wake),
-                self.stop.child_token(),
+                signals,
             )
         });
         let (desired, desired_rx) = watch::channel(desired);

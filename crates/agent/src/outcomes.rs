@@ -99,10 +99,9 @@ pub(crate) fn log_step(step: &Step, outcome: &StepOutcome) {
 /// Writes one event about a step that was performed.
 pub(crate) fn report_step(context: &AppContext, step: &Step, outcome: &StepOutcome) {
     if let StepOutcome::Swarm(result) = outcome
-        && let SwarmResult::Adopted { name, secret } = result.as_ref()
+        && let SwarmResult::Adopted { name, kind } = result.as_ref()
     {
-        let kind = if *secret { "secret" } else { "config" };
-        let message = format!("adopted {kind} {name} from `docker stack deploy`");
+        let message = format!("adopted {} {name} from `docker stack deploy`", kind.word());
         context.event(EventKind::Normal, "Adopted", name, &message);
         return;
     }

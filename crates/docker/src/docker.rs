@@ -8,8 +8,8 @@ use std::{
 
 use driftless_model::{
     AgentId, AppName, Build, Container, ContainerId, DiskSpace, FileChangeKind, Format, Healthcheck,
-    InstanceId, ListedImage, Observed, Peer, Platform, Protocol, Stack, Timestamp, Workload, WorkloadName,
-    swarm_service_name, wanted_data,
+    InstanceId, ListedImage, Observed, Peer, Platform, Protocol, Stack, SwarmFileKind, Timestamp, Workload,
+    WorkloadName, swarm_service_name, wanted_data,
 };
 use driftless_plan::{Action, SwarmResult};
 use tokio::sync::broadcast;
@@ -187,9 +187,9 @@ impl ObserveScope {
         let name = |workload: &WorkloadName| swarm_service_name(&stack.project, workload);
         let writers = stack.workloads.iter().filter(|(_, workload)| workload.job_or_template().is_none());
         let data = |workload: &Workload| wanted_data(workload).map(str::to_owned).collect();
-        let external = |secret: bool| {
+        let external = |kind: SwarmFileKind| {
             let files = stack.swarm.values().flat_map(|service| &service.files);
-            let external = files.filter(|file| file.external && file.secret == secret);
+            let external = files.filter(|file| file.external && file.kind() == kind);
             external.map(|file| file.name.clone()).collect()
         };
         Self {
@@ -197,8 +197,8 @@ impl ObserveScope {
             services: stack.workloads.keys().map(name).collect(),
             namespace: stack.project.clone(),
             data: writers.map(|(workload, writer)| (name(workload), data(writer))).collect(),
-            external_configs: external(false),
-            external_secrets: external(true),
+            external_configs: external(SwarmFileKind::Config),
+            external_secrets: external(SwarmFileKind::Secret),
             networks: stack.networks.keys().cloned().collect(),
             project: project(stack),
             ..Self::default()

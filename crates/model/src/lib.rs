@@ -108,6 +108,7 @@ mod status;
 mod status_condition;
 mod swarm;
 mod swarm_data;
+mod swarm_file_kind;
 mod swarm_name;
 mod sync_window;
 mod time;
@@ -237,6 +238,7 @@ pub use swarm::{
     WrittenService, swarm_service_name, written_data,
 };
 pub use swarm_data::wanted_data;
+pub use swarm_file_kind::SwarmFileKind;
 pub use swarm_name::{LONGEST_SWARM_NAME, refused_swarm_name};
 pub use sync_window::{SyncWindow, WindowKind};
 pub use time::Timestamp;

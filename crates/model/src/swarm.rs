@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     AgentId, AppName, AvailableImage, CommitId, CompletedJobs, ContentId, Pin, Port, ScaleOverride,
-    StackHash, Timestamp, WorkloadName,
+    StackHash, SwarmFileKind, Timestamp, WorkloadName,
 };
 use crate::{defaults::is_default, label};
 
@@ -181,6 +181,12 @@ pub struct SwarmFile {
     pub gid: u32,
 }
 
+impl SwarmFile {
+    pub fn kind(&self) -> SwarmFileKind {
+        SwarmFileKind::of(self.secret)
+    }
+}
+
 /// A Swarm as one of its managers reports it, as far as one application is concerned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedSwarm {
@@ -209,6 +215,31 @@ pub struct ObservedSwarm {
 }
 
 impl ObservedSwarm {
+    /// By [`SwarmFile::name`]: the configs or secrets with our label for this application.
+    pub fn files_of(&self, kind: SwarmFileKind) -> &BTreeMap<String, SwarmObject> {
+        match kind {
+            SwarmFileKind::Config => &self.configs,
+            SwarmFileKind::Secret => &self.secrets,
+        }
+    }
+
+    /// The same, to change them.
+    pub fn files_of_mut(&mut self, kind: SwarmFileKind) -> &mut BTreeMap<String, SwarmObject> {
+        match kind {
+            SwarmFileKind::Config => &mut self.configs,
+            SwarmFileKind::Secret => &mut self.secrets,
+        }
+    }
+
+    /// By name: the external configs or secrets that the application wants, if they are there, with the other application that has
+    /// them.
+    pub fn external_files_of(&self, kind: SwarmFileKind) -> &BTreeMap<String, Option<AppName>> {
+        match kind {
+            SwarmFileKind::Config => &self.external_configs,
+            SwarmFileKind::Secret => &self.external_secrets,
+        }
+    }
+
     /// Whether other agents may act for this one.
     pub fn has_several_managers(&self) -> bool {
         self.nodes.values().filter(|node| node.is_manager).count() > 1
@@ -326,14 +357,13 @@ impl ObservedService {
     }
 
     /// The names of its configs, or of its secrets.
-    pub fn files(&self, secret: bool) -> impl Iterator<Item = &str> {
-        let (list, name) = if secret { ("Secrets", "SecretName") } else { ("Configs", "ConfigName") };
-        self.texts_of_files(list, name)
+    pub fn files(&self, kind: SwarmFileKind) -> impl Iterator<Item = &str> {
+        self.texts_of_files(kind.list(), kind.name_key())
     }
 
     /// The ids of its configs and secrets.
     pub fn file_ids(&self) -> impl Iterator<Item = &str> {
-        self.texts_of_files("Configs", "ConfigID").chain(self.texts_of_files("Secrets", "SecretID"))
+        SwarmFileKind::ALL.into_iter().flat_map(move |kind| self.texts_of_files(kind.list(), kind.id_key()))
     }
 
     fn texts_of_files(&self, list: &'static str, key: &'static str) -> impl Iterator<Item = &str> {

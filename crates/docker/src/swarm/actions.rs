@@ -9,7 +9,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use driftless_model::{
     AppName, ContentId, LARGEST_SWARM_FILE, ResolvedImage, SHARED_LABEL, STACK_NAMESPACE, SWARM_OWNER,
-    SharedState, SwarmFile, label,
+    SharedState, SwarmFile, SwarmFileKind, label,
 };
 use driftless_plan::{PresentFile, SwarmAction, SwarmResult};
 use http::Method;
@@ -101,8 +101,9 @@ impl<M: ManagerApi> SwarmActions<M> {
                 self.create_file(app, project, file, present.as_ref(), &doing).await
             }
             SwarmAction::RemoveFile { name: _, id, secret } => {
-                self.check_owner(&format!("/{}/{id}", kind(*secret)), app, None, &doing).await?;
-                self.remove(&format!("/{}/{id}", kind(*secret)), &doing).await
+                let path = format!("/{}/{id}", SwarmFileKind::of(*secret).path());
+                self.check_owner(&path, app, None, &doing).await?;
+                self.remove(&path, &doing).await
             }
             SwarmAction::CreateService { name, image, secrets, spec } => {
                 let written = self.write(Method::POST, "/services/create", (image, secrets), spec).await;
@@ -203,7 +204,7 @@ impl<M: ManagerApi> SwarmActions<M> {
         if let Some(present) = present
             && self.adopt_file(app, project, file, (&present.id, &data), doing).await?
         {
-            let adopted = SwarmResult::Adopted { name: present.name.clone(), secret: file.secret };
+            let adopted = SwarmResult::Adopted { name: present.name.clone(), kind: file.kind() };
             return Ok(Effect::Swarm(Box::new(adopted)));
         }
         let mut body = json!({
@@ -216,12 +217,12 @@ impl<M: ManagerApi> SwarmActions<M> {
         if let Some(language) = &file.template {
             body["Templating"] = json!({"Name": language});
         }
-        let path = format!("/{}/create", kind(file.secret));
+        let path = format!("/{}/create", file.kind().path());
         match self.manager.send(Method::POST, &path, &[], body.to_string().into_bytes()).await {
             Ok(_) => {}
             // It is named by its content, so it has the same content if it is our own.
             Err(error) if error.code() == Some(409) => {
-                self.check_owner(&format!("/{}/{}", kind(file.secret), file.name), app, None, doing).await?;
+                self.check_owner(&format!("/{}/{}", file.kind().path(), file.name), app, None, doing).await?;
             }
             Err(error) => return Err(error.classify(doing)),
         }
@@ -238,7 +239,7 @@ impl<M: ManagerApi> SwarmActions<M> {
         (id, data): (&str, &str),
         doing: &str,
     ) -> Result<bool, Error> {
-        let path = format!("/{}/{id}", kind(file.secret));
+        let path = format!("/{}/{id}", file.kind().path());
         let found: StackFile = match get(&*self.manager, &path).await {
             Ok(found) => found,
             Err(error) if error.is_not_found() => return Ok(false),
@@ -310,15 +311,15 @@ impl<M: ManagerApi> SwarmActions<M> {
         spec: &Value,
     ) -> Result<Vec<u8>, CallError> {
         let mut spec = spec.clone();
-        for (list, secret) in [("Configs", false), ("Secrets", true)] {
-            let pointer = format!("/TaskTemplate/ContainerSpec/{list}");
+        for kind in SwarmFileKind::ALL {
+            let pointer = format!("/TaskTemplate/ContainerSpec/{}", kind.list());
             let Some(references) = spec.pointer_mut(&pointer).and_then(Value::as_array_mut) else { continue };
-            let ids = self.ids(secret).await?;
-            let (name, id) = if secret { ("SecretName", "SecretID") } else { ("ConfigName", "ConfigID") };
+            let ids = self.ids(kind).await?;
             for reference in references.iter_mut().filter_map(Value::as_object_mut) {
-                let found = reference.get(name).and_then(Value::as_str).and_then(|name| ids.get(name));
+                let name = reference.get(kind.name_key()).and_then(Value::as_str);
+                let found = name.and_then(|name| ids.get(name));
                 if let Some(found) = found {
-                    reference.insert(id.to_owned(), found.as_str().into());
+                    reference.insert(kind.id_key().to_owned(), found.as_str().into());
                 }
             }
         }
@@ -327,7 +328,7 @@ impl<M: ManagerApi> SwarmActions<M> {
         self.manager.send(method, path, &headers, spec.to_string().into_bytes()).await
     }
 
-    async fn ids(&self, secret: bool) -> Result<BTreeMap<String, String>, CallError> {
+    async fn ids(&self, kind: SwarmFileKind) -> Result<BTreeMap<String, String>, CallError> {
         #[derive(Deserialize)]
         struct Named {
             #[serde(rename = "ID")]
@@ -340,7 +341,7 @@ impl<M: ManagerApi> SwarmActions<M> {
         struct Name {
             name: String,
         }
-        let all: Vec<Named> = get(&*self.manager, &format!("/{}", kind(secret))).await?;
+        let all: Vec<Named> = get(&*self.manager, &format!("/{}", kind.path())).await?;
         Ok(all.into_iter().map(|object| (object.spec.name, object.id)).collect())
     }
 
@@ -404,10 +405,6 @@ fn hide(error: CallError, spec: &Value) -> CallError {
     let env = spec.pointer("/TaskTemplate/ContainerSpec/Env").and_then(Value::as_array);
     let pairs = env.into_iter().flatten().filter_map(|it| it.as_str()?.split_once('='));
     error.without_values(&pairs.map(|(name, value)| (name.to_owned(), Some(value.to_owned()))).collect())
-}
-
-fn kind(secret: bool) -> &'static str {
-    if secret { "secrets" } else { "configs" }
 }
 
 /// Reads a file of a content, which is a file or a folder.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{AppName, Stack, SwarmFile, WorkloadName, matches_star};
+use crate::{AppName, Stack, SwarmFile, SwarmFileKind, WorkloadName, matches_star};
 
 use super::{
     paths,
@@ -36,16 +36,15 @@ pub(super) fn check(policy: &AdmissionPolicy, stack: &Stack, found: &mut Vec<Vio
         }
     }
     for (workload, file) in files(stack).filter(|(_, file)| file.external) {
-        let (rule, rules, kind) = if file.secret {
-            ("externalSecrets", policy.external_secrets.as_ref(), "secret")
-        } else {
-            ("externalConfigs", policy.external_configs.as_ref(), "config")
+        let (rule, rules) = match file.kind() {
+            SwarmFileKind::Config => ("externalConfigs", policy.external_configs.as_ref()),
+            SwarmFileKind::Secret => ("externalSecrets", policy.external_secrets.as_ref()),
         };
         if let Some(allowed) = policy.list(rules)
             && !allowed.iter().any(|pattern| matches_star(pattern, &file.name))
         {
-            let message =
-                format!("uses the external {kind} `{}`, which the policy does not allow", file.name);
+            let (kind, name) = (file.kind().word(), &file.name);
+            let message = format!("uses the external {kind} `{name}`, which the policy does not allow");
             found.push(Violation { rule, message, ..violation_of(workload, file) });
         }
     }
@@ -92,7 +91,10 @@ fn violation_of(workload: &WorkloadName, file: &SwarmFile) -> Violation {
     Violation {
         rule: "",
         object: ViolatingObject::Workload(workload.clone(), None),
-        keys: if file.secret { &["secrets"] } else { &["configs"] },
+        keys: match file.kind() {
+            SwarmFileKind::Config => &["configs"],
+            SwarmFileKind::Secret => &["secrets"],
+        },
         value: None,
         message: String::new(),
     }
@@ -103,14 +105,14 @@ fn violation_of(workload: &WorkloadName, file: &SwarmFile) -> Violation {
 pub fn foreign_objects(stacks: &[(&Stack, &AdmissionPolicy)], others: &[&Stack]) -> Vec<ForeignObject> {
     let mut networks: BTreeMap<&str, &AppName> = BTreeMap::new();
     let mut volumes: BTreeMap<&str, &AppName> = BTreeMap::new();
-    let mut of_swarm: BTreeMap<(&str, bool), &AppName> = BTreeMap::new();
+    let mut of_swarm: BTreeMap<(&str, SwarmFileKind), &AppName> = BTreeMap::new();
     for stack in others.iter().chain(stacks.iter().map(|(stack, _)| stack)) {
         let own_networks = stack.networks.iter().filter(|(_, network)| !network.external);
         networks.extend(own_networks.map(|(name, _)| (name.as_str(), &stack.app)));
         let own_volumes = stack.volumes.iter().filter(|(_, volume)| !volume.external);
         volumes.extend(own_volumes.map(|(name, _)| (name.as_str(), &stack.app)));
         let own_files = files(stack).filter(|(_, file)| !file.external);
-        of_swarm.extend(own_files.map(|(_, file)| ((file.name.as_str(), file.secret), &stack.app)));
+        of_swarm.extend(own_files.map(|(_, file)| ((file.name.as_str(), file.kind()), &stack.app)));
     }
     let mut found = Vec::new();
     for (stack, _) in stacks.iter().filter(|(_, policy)| !policy.allows_other_applications()) {
@@ -136,9 +138,8 @@ pub fn foreign_objects(stacks: &[(&Stack, &AdmissionPolicy)], others: &[&Stack])
             found.push(ForeignObject { app: stack.app.clone(), owner, violation });
         }
         for (workload, file) in files(stack).filter(|(_, file)| file.external) {
-            let Some(owner) = of_others(of_swarm.get(&(file.name.as_str(), file.secret))) else { continue };
-            let kind = if file.secret { "secret" } else { "config" };
-            let message = message(kind, &file.name, &owner);
+            let Some(owner) = of_others(of_swarm.get(&(file.name.as_str(), file.kind()))) else { continue };
+            let message = message(file.kind().word(), &file.name, &owner);
             let violation = Violation { rule, message, ..violation_of(workload, file) };
             found.push(ForeignObject { app: stack.app.clone(), owner, violation });
         }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
     AgentId, Observed, ObservedNetwork, ObservedService, ObservedSwarm, Record, ResolvedImage, SWARM_OWNER,
-    SpecHash, SwarmMode, SwarmObject, SwarmTask, Timestamp, written_data,
+    SpecHash, SwarmFileKind, SwarmMode, SwarmObject, SwarmTask, Timestamp, written_data,
 };
 use serde_json::Value;
 
@@ -101,14 +101,14 @@ fn apply_in_swarm(swarm: &mut ObservedSwarm, action: &SwarmAction, now: Timestam
             return StepOutcome::Swarm(Box::new(SwarmResult::Resolved(resolved)));
         }
         SwarmAction::CreateFile { file, present, .. } => {
-            let all = if file.secret { &mut swarm.secrets } else { &mut swarm.configs };
+            let all = swarm.files_of_mut(file.kind());
             // Nobody can read a secret, so its content is taken to be the same.
             let name = present.as_ref().map_or(&file.name, |present| &present.name).clone();
             all.insert(file.name.clone(), SwarmObject { id: name.clone(), name });
         }
         SwarmAction::RemoveFile { name, secret, .. } => {
             if swarm.shared.take_if(|shared| shared.name == *name).is_none() {
-                let all = if *secret { &mut swarm.secrets } else { &mut swarm.configs };
+                let all = swarm.files_of_mut(SwarmFileKind::of(*secret));
                 all.retain(|_, object| object.name != *name);
             }
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use driftless_model::{ContentId, ResolvedImage, SharedState, SwarmFile};
+use driftless_model::{ContentId, ResolvedImage, SharedState, SwarmFile, SwarmFileKind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -85,7 +85,7 @@ pub enum SwarmResult {
     /// A config or secret of `docker stack deploy` was adopted, which has this name.
     Adopted {
         name: String,
-        secret: bool,
+        kind: SwarmFileKind,
     },
     /// A service was written, and this is its specification now.
     Written {
@@ -123,17 +123,18 @@ impl SwarmAction {
 
 impl fmt::Display for SwarmAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = |secret: bool| if secret { "secret" } else { "config" };
         match self {
             Self::ResolveImage { image, .. } => write!(f, "find the digest of {image}"),
             Self::CreateFile { file, present: None, .. } => {
-                write!(f, "create {} {}", kind(file.secret), file.name)
+                write!(f, "create {} {}", file.kind().word(), file.name)
             }
             Self::CreateFile { file, present: Some(present), .. } => {
-                let (kind, name) = (kind(file.secret), &file.name);
+                let (kind, name) = (file.kind().word(), &file.name);
                 write!(f, "adopt {kind} {}, or create {name} if its content differs", present.name)
             }
-            Self::RemoveFile { name, secret, .. } => write!(f, "remove {} {name}", kind(*secret)),
+            Self::RemoveFile { name, secret, .. } => {
+                write!(f, "remove {} {name}", SwarmFileKind::of(*secret).word())
+            }
             Self::CreateService { name, image, .. } => write!(f, "create service {name} from {image}"),
             Self::UpdateService { name, .. } => write!(f, "update service {name}"),
             Self::StopService { name, .. } => write!(f, "stop the tasks of service {name}"),

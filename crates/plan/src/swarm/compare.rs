@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use driftless_model::{Mask, Observed};
+use driftless_model::{Mask, Observed, SwarmFileKind};
 use serde_json::{Map, Value};
 
 use super::files::absolute;
@@ -216,7 +216,8 @@ fn flatten(path: &str, value: &Value, ids: &BTreeMap<String, String>, all: &mut 
                         .map(|key| text_of(key, ids))
                         .map(|key| match map.get("File").and_then(|file| file.get("Name")) {
                             Some(file) => {
-                                let target = absolute(&text_of(file, ids), path.ends_with("Secrets"));
+                                let kind = SwarmFileKind::of(path.ends_with("Secrets"));
+                                let target = absolute(&text_of(file, ids), kind);
                                 format!("{key}:{target}")
                             }
                             None => key,
@@ -236,7 +237,7 @@ fn flatten(path: &str, value: &Value, ids: &BTreeMap<String, String>, all: &mut 
         Value::Bool(_) | Value::Number(_) | Value::String(_) => {
             let text = text_of(value, ids);
             let text = if path.ends_with("].File.Name") {
-                absolute(&text, path.contains(".Secrets["))
+                absolute(&text, SwarmFileKind::of(path.contains(".Secrets[")))
             } else {
                 text
             };

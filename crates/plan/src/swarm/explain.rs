@@ -189,16 +189,12 @@ impl Comparison<'_> {
         for (name, service) in &stack.swarm {
             let origin = stack.workloads.get(name).map_or_else(Location::default, |it| it.origin.clone());
             for file in &service.files {
-                let (kind, present, external) = if file.secret {
-                    ("secret", &swarm.secrets, &swarm.external_secrets)
-                } else {
-                    ("config", &swarm.configs, &swarm.external_configs)
-                };
+                let kind = file.kind().word();
                 let is_listed = all.iter().any(|it| it.kind == kind && it.name == file.name);
                 let is_present = if file.external {
-                    external.contains_key(&file.name)
+                    swarm.external_files_of(file.kind()).contains_key(&file.name)
                 } else {
-                    present.contains_key(&file.name)
+                    swarm.files_of(file.kind()).contains_key(&file.name)
                 };
                 if !is_listed && !is_present {
                     all.push(object(kind, file.name.clone(), origin.clone(), Change::Missing));

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
-    ObservedService, ObservedSwarm, Stack, SwarmFile, SwarmObject, WorkloadName, swarm_service_name,
+    ObservedService, ObservedSwarm, Stack, SwarmFile, SwarmFileKind, SwarmObject, WorkloadName,
+    swarm_service_name,
 };
 use serde_json::Value;
 
@@ -17,6 +18,9 @@ use crate::{
     draft::Draft,
     wait::{Wait, WaitObject, WaitReason},
 };
+
+/// The part of a service's specification that lists its configs and secrets.
+const CONTAINER: &str = "/TaskTemplate/ContainerSpec";
 
 /// The steps that provide the files of services.
 #[derive(Default)]
@@ -50,7 +54,7 @@ pub(super) fn provide(draft: &mut Draft<'_>, swarm: &ObservedSwarm) -> FileSteps
             continue;
         }
         for file in service.files.iter().filter(|file| !file.external) {
-            let all = if file.secret { &swarm.secrets } else { &swarm.configs };
+            let all = swarm.files_of(file.kind());
             if all.contains_key(&file.name) || provided.steps.contains_key(&file.name) {
                 continue;
             }
@@ -78,39 +82,29 @@ fn digest_in(name: &str) -> &str {
 
 /// The config or secret that a service has at the path of another one.
 fn file_at(service: &ObservedService, file: &SwarmFile) -> Option<PresentFile> {
-    let (list, name, id) = keys(file.secret);
-    let all = service.spec.pointer(list)?.as_array()?;
+    let kind = file.kind();
+    let all = service.spec.pointer(CONTAINER)?.get(kind.list())?.as_array()?;
     let is_there = |it: &&Value| {
         let target = it.pointer("/File/Name").and_then(Value::as_str);
-        target.is_some_and(|target| absolute(target, file.secret) == file.target)
+        target.is_some_and(|target| absolute(target, kind) == file.target)
     };
     let found = all.iter().find(is_there)?;
     let text = |key: &str| Some(found.get(key)?.as_str()?.to_owned());
-    Some(PresentFile { name: text(name)?, id: text(id)? })
-}
-
-/// The list of configs or secrets in the specification of a service, and the keys of their names and ids.
-fn keys(secret: bool) -> (&'static str, &'static str, &'static str) {
-    if secret {
-        ("/TaskTemplate/ContainerSpec/Secrets", "SecretName", "SecretID")
-    } else {
-        ("/TaskTemplate/ContainerSpec/Configs", "ConfigName", "ConfigID")
-    }
+    Some(PresentFile { name: text(kind.name_key())?, id: text(kind.id_key())? })
 }
 
 /// The path of a config or secret in a container. Engines take a relative one as a path in these folders.
-pub(super) fn absolute(target: &str, secret: bool) -> String {
-    let folder = if secret { "/run/secrets/" } else { "/" };
-    if target.starts_with('/') { target.to_owned() } else { format!("{folder}{target}") }
+pub(super) fn absolute(target: &str, kind: SwarmFileKind) -> String {
+    if target.starts_with('/') { target.to_owned() } else { format!("{}{target}", kind.folder()) }
 }
 
 /// Names the files of a specification as the Swarm does: adopted ones keep their names.
 pub(super) fn name_as_present(spec: &mut Value, swarm: &ObservedSwarm) {
-    for (secret, present) in [(false, &swarm.configs), (true, &swarm.secrets)] {
-        let (list, name, _) = keys(secret);
-        let files = spec.pointer_mut(list).and_then(Value::as_array_mut);
-        for known in files.into_iter().flatten().filter_map(|file| file.get_mut(name)) {
-            if let Some(object) = known.as_str().and_then(|name| present.get(name)) {
+    for kind in SwarmFileKind::ALL {
+        let container = spec.pointer_mut(CONTAINER);
+        let files = container.and_then(|container| container.get_mut(kind.list())?.as_array_mut());
+        for known in files.into_iter().flatten().filter_map(|file| file.get_mut(kind.name_key())) {
+            if let Some(object) = known.as_str().and_then(|name| swarm.files_of(kind).get(name)) {
                 *known = object.name.as_str().into();
             }
         }
@@ -139,13 +133,8 @@ pub(super) fn missing_files<'a>(
 ) -> impl Iterator<Item = Wait> + use<'a> {
     let files = stack.swarm.get(workload).into_iter().flat_map(|service| &service.files);
     files.filter(|file| file.external).filter_map(move |file| {
-        let (kind, present) = if file.secret {
-            ("secret", &swarm.external_secrets)
-        } else {
-            ("config", &swarm.external_configs)
-        };
-        let name = &file.name;
-        let (reason, sentence) = match present.get(name) {
+        let (kind, name) = (file.kind().word(), &file.name);
+        let (reason, sentence) = match swarm.external_files_of(file.kind()).get(name) {
             Some(None) => return None,
             // It would be removed with the next content.
             Some(Some(owner)) => (
@@ -171,11 +160,11 @@ pub(super) fn missing_files<'a>(
 pub(super) fn remove_unused(draft: &mut Draft<'_>, swarm: &ObservedSwarm, services: &[usize]) {
     let stack = draft.facts.target.stack;
     let is_leaving = stack.workloads.is_empty();
-    let wanted: BTreeSet<(&str, bool)> = stack
+    let wanted: BTreeSet<(&str, SwarmFileKind)> = stack
         .swarm
         .values()
         .flat_map(|service| &service.files)
-        .map(|file: &SwarmFile| (file.name.as_str(), file.secret))
+        .map(|file: &SwarmFile| (file.name.as_str(), file.kind()))
         .collect();
     let kept: BTreeSet<&String> = draft
         .facts
@@ -187,17 +176,19 @@ pub(super) fn remove_unused(draft: &mut Draft<'_>, swarm: &ObservedSwarm, servic
         .collect();
     if let Some(shared) = swarm.shared.as_ref().filter(|_| is_leaving) {
         let (name, id) = (shared.name.clone(), shared.id.clone());
-        let action = SwarmAction::RemoveFile { name, id, secret: false };
+        let secret = SwarmFileKind::Config.is_secret();
+        let action = SwarmAction::RemoveFile { name, id, secret };
         draft.push(Action::Swarm(Box::new(action)), Cause::NotInGit, services.to_vec());
     }
-    for (all, secret) in [(&swarm.configs, false), (&swarm.secrets, true)] {
+    for kind in SwarmFileKind::ALL {
+        let all = swarm.files_of(kind);
         // The run of a CronJob keeps the files with which it was begun, and so does a service that is protected from removal.
-        let used: BTreeSet<&str> = staying(draft, swarm).flat_map(|service| service.files(secret)).collect();
+        let used: BTreeSet<&str> = staying(draft, swarm).flat_map(|service| service.files(kind)).collect();
         let is_needed = |name: &String, object: &SwarmObject| {
             used.contains(object.name.as_str())
                 || swarm.file_users.contains_key(&object.id)
                 || kept.contains(name)
-                || wanted.contains(&(name.as_str(), secret))
+                || wanted.contains(&(name.as_str(), kind))
         };
         // An adopted one may have several names.
         let needed: BTreeSet<&str> = all
@@ -209,7 +200,7 @@ pub(super) fn remove_unused(draft: &mut Draft<'_>, swarm: &ObservedSwarm, servic
             all.values().map(|object| (object.id.as_str(), object)).collect();
         for object in objects.values().filter(|object| !needed.contains(object.id.as_str())) {
             let SwarmObject { id, name } = (*object).clone();
-            let action = SwarmAction::RemoveFile { name, id, secret };
+            let action = SwarmAction::RemoveFile { name, id, secret: kind.is_secret() };
             draft.push(Action::Swarm(Box::new(action)), Cause::NotInGit, services.to_vec());
         }
     }

@@ -7,7 +7,7 @@ use std::{
 
 use driftless_model::{
     Container, HostSettings, Job, Mount, MountSource, Port, ResolvedImage, STACK_NAMESPACE, SpecHash,
-    Subject, SwarmMode, SwarmRestart, SwarmService, SwarmUpdate, label, swarm_service_name,
+    Subject, SwarmFileKind, SwarmMode, SwarmRestart, SwarmService, SwarmUpdate, label, swarm_service_name,
 };
 use serde_json::{Map, Value, json};
 
@@ -122,11 +122,11 @@ fn container_spec(target: &Target<'_>, container: &Container, service: &SwarmSer
             "Retries": check.retries, "StartPeriod": check.start_period.map(nanos),
         })
     });
-    let files = |secret: bool| -> Vec<Value> {
-        let all = service.files.iter().filter(|file| file.secret == secret);
+    let files = |kind: SwarmFileKind| -> Vec<Value> {
+        let all = service.files.iter().filter(|file| file.kind() == kind);
         all.map(|file| {
             let place = json!({"Name": file.target, "UID": file.uid.to_string(), "GID": file.gid.to_string(), "Mode": file.mode});
-            if secret { json!({"SecretName": file.name, "File": place}) } else { json!({"ConfigName": file.name, "File": place}) }
+            json!({kind.name_key(): file.name, "File": place})
         })
         .collect()
     };
@@ -149,8 +149,8 @@ fn container_spec(target: &Target<'_>, container: &Container, service: &SwarmSer
         "Healthcheck": check,
         "Hosts": container.extra_hosts.iter().filter_map(|it| host(it)).collect::<Vec<_>>(),
         "DNSConfig": {"Nameservers": container.dns, "Search": container.dns_search, "Options": dns_opt},
-        "Configs": files(false),
-        "Secrets": files(true),
+        "Configs": files(SwarmFileKind::Config),
+        "Secrets": files(SwarmFileKind::Secret),
         "Init": container.init,
         "Sysctls": container.sysctls,
         "CapabilityAdd": capabilities(&container.cap_add),

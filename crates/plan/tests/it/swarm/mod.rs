@@ -24,8 +24,9 @@ use std::{
 use driftless_model::{
     Actor, Adopt, AgentId, Condition, Container, Dependency, EngineKind, IgnoredDifferences, Mask, Network,
     NetworkMode, Observed, ObservedNetwork, ObservedService, ObservedSwarm, Policy, Record, ResolvedImage,
-    SWARM_OWNER, ScaleOverride, SharedObject, SpecHash, Stack, StackHash, StackHashes, SwarmFile, SwarmMode,
-    SwarmNode, SwarmObject, SwarmService, SwarmTask, SyncStatus, Timestamp, Workload, label, written_data,
+    SWARM_OWNER, ScaleOverride, SharedObject, SpecHash, Stack, StackHash, StackHashes, SwarmFile,
+    SwarmFileKind, SwarmMode, SwarmNode, SwarmObject, SwarmService, SwarmTask, SyncStatus, Timestamp,
+    Workload, label, written_data,
 };
 use driftless_plan::{
     Action, Assessment, Plan, Round, StepOutcome, SwarmAction, SwarmResult, Target, assess, note_executed,
@@ -286,7 +287,7 @@ fn perform(swarm: &mut ObservedSwarm, observed: &mut Observed, action: &Action) 
                 return StepOutcome::Swarm(Box::new(SwarmResult::Resolved(resolved)));
             }
             SwarmAction::CreateFile { file, present, .. } => {
-                let all = if file.secret { &mut swarm.secrets } else { &mut swarm.configs };
+                let all = swarm.files_of_mut(file.kind());
                 let same = present.as_ref().filter(|present| present.id == SAME);
                 let object = SwarmObject {
                     id: same.map_or_else(|| format!("id-{}", file.name), |same| same.id.clone()),
@@ -296,7 +297,7 @@ fn perform(swarm: &mut ObservedSwarm, observed: &mut Observed, action: &Action) 
             }
             SwarmAction::RemoveFile { name, secret, .. } => {
                 if swarm.shared.take_if(|shared| shared.name == *name).is_none() {
-                    let all = if *secret { &mut swarm.secrets } else { &mut swarm.configs };
+                    let all = swarm.files_of_mut(SwarmFileKind::of(*secret));
                     let before = all.len();
                     all.retain(|_, object| object.name != *name);
                     assert_eq!(all.len() + 1, before, "{name} is not there");

@@ -13,7 +13,7 @@ use driftless_plan::{
     Claimed, Plan, Target, adopt, adopt_without, merge_adopted, note_observed, plan, schedule, survey,
 };
 
-use crate::stage::{NOON, Stage, stack, workload};
+use crate::fixture::{NOON, Stage, stack, workload};
 
 /// A stage on which all of `shop` runs because Compose has started it.
 fn by_compose(change: impl Fn(&mut Container)) -> Stage {

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::{
     convergence::cases,
-    stage::{Stage, listing, stack, workload},
+    fixture::{Stage, listing, stack, workload},
 };
 
 /// The version of the image that the canary brings.

@@ -8,7 +8,7 @@ use driftless_model::{
 };
 use driftless_plan::{schedule, with_runs};
 
-use crate::stage::{Stage, stack, with_file, workload};
+use crate::fixture::{Stage, stack, with_file, workload};
 
 /// A migration that a changed file runs again, and a service that waits until it has completed, or for its wave.
 fn migration(content: &str, web: &str, is_by_wave: bool) -> Stack {

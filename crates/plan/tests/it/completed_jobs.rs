@@ -8,8 +8,8 @@ use std::{
 use driftless_model::{HealthStatus, Instance, NAMESPACE_FILE, Record, State};
 use driftless_plan::{is_in_force, suppose_completed, with_resolved_images};
 
-use crate::batch::{exit, judged, manifest, played, several_containers, stack, stage, work_that_ends};
-use crate::stage::Stage;
+use crate::fixture::Stage;
+use crate::jobs::{exit, judged, manifest, played, several_containers, stack, stage, work_that_ends};
 
 /// The Job with a Service that has its name, and with an object in another namespace: both give it other networks or names.
 fn with_neighbours(text: &str) -> String {

@@ -14,7 +14,7 @@ use driftless_model::{
 };
 use proptest::prelude::*;
 
-use crate::stage::{NOON, Stage, listing, stack, workload};
+use crate::fixture::{NOON, Stage, listing, stack, workload};
 
 const LONG_AGO: Timestamp = Timestamp(NOON.0 - 3_600_000);
 

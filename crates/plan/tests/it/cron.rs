@@ -13,7 +13,7 @@ use driftless_plan::{
 };
 use proptest::prelude::*;
 
-use crate::stage::{Stage, manifests};
+use crate::fixture::{Stage, manifests};
 
 fn rendered(text: &str) -> Rendered {
     let files = MemoryFiles::new([("cron.yaml", text)]);
@@ -77,7 +77,7 @@ impl Clock {
 
     /// Everything that is made and removed until then, in minutes since noon. Time passes as the plans say.
     fn until(&mut self, end: Duration) -> Vec<String> {
-        let end = crate::stage::NOON.after(end);
+        let end = crate::fixture::NOON.after(end);
         let mut all = Vec::new();
         while self.stage.now < end {
             let mut plan = self.round();
@@ -97,7 +97,7 @@ impl Clock {
     }
 
     fn told_of(&self, plan: &Plan) -> Vec<String> {
-        let minutes = self.stage.now.since(crate::stage::NOON).as_secs() / 60;
+        let minutes = self.stage.now.since(crate::fixture::NOON).as_secs() / 60;
         let of = |action: &Action| match action {
             Action::CreateInstance(it) => {
                 Some(format!("{minutes}m +{}", short(it.instance.workload.as_str())))
@@ -129,7 +129,7 @@ impl Clock {
 /// A run by its minute after noon.
 fn short(name: &str) -> String {
     let minute: u64 = name.trim_start_matches("report-").trim_end_matches(".prod").parse().unwrap();
-    (minute - crate::stage::NOON.0 / 60_000).to_string()
+    (minute - crate::fixture::NOON.0 / 60_000).to_string()
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -146,7 +146,7 @@ fn each_time_has_one_run_and_the_last_ones_are_kept() {
     assert_eq!(clock.runs(), ["40", "50", "60"]);
     assert_eq!(clock.health(), (HealthStatus::Healthy, String::new()));
     let record = &clock.stage.record.crons[&"report.prod".into()];
-    assert_eq!(record.last, Some(crate::stage::NOON.after(HOUR)));
+    assert_eq!(record.last, Some(crate::fixture::NOON.after(HOUR)));
     assert!(record.last_success >= record.last && record.runs.len() == 3);
     let object = &clock.stage.stack.inventory.workloads[clock.stage.record.jobs.keys().last().unwrap()];
     assert!(object.to_string().starts_with("Job prod/report-29"), "{object}");
@@ -168,7 +168,7 @@ fn run_of_a_cron_job_is_no_difference_from_git() {
     let mut clock = Clock::new(&manifest("*/10 * * * *", "good:1", "  successfulJobsHistoryLimit: 1"));
     clock.until(MINUTE);
     let mut changing = 0;
-    while clock.stage.now < crate::stage::NOON.after(MINUTE * 35) {
+    while clock.stage.now < crate::fixture::NOON.after(MINUTE * 35) {
         clock.begin_due();
         let plan = clock.stage.round_cut_short(0, |_| 0);
         let all = clock.stage.assess(&plan);
@@ -288,7 +288,7 @@ fn last_missed_run_starts_before_its_deadline() {
     assert_eq!(clock.until(MINUTE * 196), ["195m +190"]);
     assert_eq!(clock.reasons(), ["SuccessfulCreate"]);
     clock.stage.tick(HOUR * 24);
-    clock.until(clock.stage.now.since(crate::stage::NOON) + MINUTE);
+    clock.until(clock.stage.now.since(crate::fixture::NOON) + MINUTE);
     assert_eq!(clock.reasons(), ["TooManyMissedTimes", "SuccessfulCreate"]);
 
     let mut late = Clock::new(&manifest("0 * * * *", "good:1", "  startingDeadlineSeconds: 60"));
@@ -310,8 +310,8 @@ fn clock_that_is_behind_for_a_moment_begins_no_run() {
         clock.round();
         clock.stage.now = right;
     };
-    let night = crate::stage::NOON.after(HOUR * 14);
-    for at in [Timestamp(10_000), crate::stage::NOON.before(HOUR * 24 * 90)] {
+    let night = crate::fixture::NOON.after(HOUR * 14);
+    for at in [Timestamp(10_000), crate::fixture::NOON.before(HOUR * 24 * 90)] {
         // It has never run, and its time of this month is over.
         let mut unused = Clock::new(&manifest("0 3 1 * *", "good:1", ""));
         unused.until(MINUTE);
@@ -336,7 +336,7 @@ fn clock_that_is_behind_for_a_moment_begins_no_run() {
 fn runs_go_on_after_the_clock_was_set_back() {
     let mut clock = Clock::new(&manifest("*/10 * * * *", "good:1", "  successfulJobsHistoryLimit: 0"));
     clock.until(HOUR * 5);
-    clock.stage.now = crate::stage::NOON.after(HOUR + MINUTE);
+    clock.stage.now = crate::fixture::NOON.after(HOUR + MINUTE);
     assert_eq!(clock.until(HOUR + MINUTE * 21), ["70m +70", "70m -", "80m +80", "80m -"]);
 }
 
@@ -494,10 +494,10 @@ fn later_success_clears_a_failure_of_a_clock_that_was_ahead() {
         let limit = format!("  failedJobsHistoryLimit: {kept}");
         let mut clock = Clock::new(&manifest("*/10 * * * *", "bad:1", &limit));
         let ahead = HOUR * 24 * 365 * 70;
-        clock.stage.now = crate::stage::NOON.after(ahead);
+        clock.stage.now = crate::fixture::NOON.after(ahead);
         clock.until(ahead + MINUTE * 15);
         assert_eq!(clock.health(), (HealthStatus::Degraded, "LastRunFailed".to_owned()));
-        clock.stage.now = crate::stage::NOON;
+        clock.stage.now = crate::fixture::NOON;
         assert_eq!(clock.health(), (HealthStatus::Degraded, "LastRunFailed".to_owned()));
         clock.git = stack(&manifest("*/10 * * * *", "good:1", &limit));
         clock.until(MINUTE * 15);

@@ -12,8 +12,8 @@ use driftless_plan::{
 };
 
 use crate::{
+    fixture::{NOON, Stage, stack, with_file, workload},
     held_orphans::restart_engine,
-    stage::{NOON, Stage, stack, with_file, workload},
 };
 
 fn reached(mut stage: Stage) -> Stage {

@@ -395,7 +395,7 @@ fn changed_spec_names_the_fields_of_its_steps() {
 
 #[test]
 fn step_that_stops_first_names_the_anonymous_volumes() {
-    use crate::stage::{Stage, stack, workload};
+    use crate::fixture::{Stage, stack, workload};
     for (path, has_volume) in [("/image-data", true), ("", false)] {
         let mut stage = Stage::new(stack([("web", workload("web:1", 1))]));
         while !stage.round().is_settled() {
@@ -490,7 +490,7 @@ fn blocked_workload_names_the_application_of_the_holder() {
 
 #[test]
 fn port_of_a_process_is_checked_again_without_a_stop() {
-    use crate::stage::{Stage, stack, workload};
+    use crate::fixture::{Stage, stack, workload};
     let with_port = |port: u16| {
         let mut web = workload("web:1", 1);
         let host = Some(PortRange { first: port, last: port });

@@ -7,7 +7,7 @@ use driftless_model::{
 };
 use driftless_plan::{Action, Plan, ProxyEndpoints, drains, stopped_at_once};
 
-use crate::stage::{Stage, stack, workload};
+use crate::fixture::{Stage, stack, workload};
 
 fn web(image: &str, replicas: u32) -> Workload {
     let container = Container {

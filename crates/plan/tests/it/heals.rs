@@ -11,7 +11,7 @@ use driftless_model::{
 };
 use driftless_plan::{Plan, WaitReason};
 
-use crate::stage::{Stage, stack, workload};
+use crate::fixture::{Stage, stack, workload};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -12,9 +12,9 @@ use driftless_model::{
 use driftless_plan::{Action, Plan, WaitReason};
 
 use crate::{
+    fixture::{Stage, stack, workload},
     prune::settle,
     shared_data::of_app,
-    stage::{Stage, stack, workload},
 };
 
 /// The engine ends all that runs, as in a restart of the host, and starts nothing again.

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use driftless_model::{Format, Image, LimitKind, Network, Platform, PullPolicy, Stack, Strategy, Workload};
 use driftless_plan::{Action, Plan};
 
-use crate::stage::{Stage, stack, workload};
+use crate::fixture::{Stage, stack, workload};
 
 fn settle(stage: &mut Stage) -> Vec<String> {
     let mut steps = Vec::new();

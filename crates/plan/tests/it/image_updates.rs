@@ -14,7 +14,7 @@ use driftless_plan::{
     running_digests, unproven_digests, with_resolved_images,
 };
 
-use crate::stage::{NOON, Stage, stack, workload};
+use crate::fixture::{NOON, Stage, stack, workload};
 
 const HOUR: Duration = Duration::from_hours(1);
 

@@ -13,7 +13,7 @@ use driftless_model::{
 };
 use driftless_plan::{IncidentChange, IncidentFacts, IncidentTimes, incidents};
 
-use crate::stage::NOON;
+use crate::fixture::NOON;
 
 /// An application with one container that has crashed so many times in a row.
 fn shop(health: HealthStatus, crashes: u32) -> ApplicationStatus {

@@ -5,8 +5,6 @@
 
 // Adopting what Docker Compose started.
 mod adoption;
-// Jobs: begun, tried again, and done.
-mod batch;
 // Canaries: their share and their limits, with faults and scaling.
 mod canaries;
 // Files rewritten in place: the order in which they are read, and missing images.
@@ -23,6 +21,8 @@ mod deadlines;
 mod diff;
 // Endpoints of proxies.
 mod endpoints;
+// One application on an in-memory Docker.
+mod fixture;
 // Pauses between heals: fights and storms.
 mod heals;
 // Services that Git does not have any more and that have to stay for now.
@@ -33,6 +33,8 @@ mod image_updates;
 mod image_uses;
 // Incidents of applications that are well for moments only.
 mod incidents;
+// Jobs: begun, tried again, and done.
+mod jobs;
 // Folders in another state directory than the present one.
 mod moved_folder;
 // Slots and names of instances.
@@ -58,16 +60,15 @@ mod proportion;
 mod prune;
 // Scripts of events, and the plans that follow.
 mod scenarios;
-// One application on an in-memory Docker.
-mod stage;
 // Data that applications share, hand over or leave behind.
 mod shared_data;
+// Sync, health and conditions.
+mod status;
 // StatefulSets, round by round.
 mod stateful_sets;
 // Docker Swarm.
 mod swarm;
+// Containers that the engine cannot start any more.
+mod unstartable;
 // Workers of proxies, of which one takes over from another.
 mod workers;
-// Sync, health and conditions.
-mod unstartable;
-mod verdict;

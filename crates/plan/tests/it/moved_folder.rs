@@ -6,8 +6,8 @@ use driftless_model::{Mount, MountSource, State, Workload};
 use driftless_plan::{Plan, WaitReason};
 
 use crate::{
+    fixture::{Stage, stack, workload},
     prune::settle,
-    stage::{Stage, stack, workload},
 };
 
 const FORMER: &str = "/var/lib/driftless/applications/shop/data";

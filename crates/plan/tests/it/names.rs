@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use driftless_model::{Port, PortRange, Protocol, State, Workload};
 
-use crate::stage::{Stage, stack, workload};
+use crate::fixture::{Stage, stack, workload};
 
 #[test]
 fn removed_container_returns_with_its_name_during_removal() {

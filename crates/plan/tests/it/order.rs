@@ -17,9 +17,9 @@ use driftless_plan::{
 use proptest::prelude::*;
 
 use crate::{
+    fixture::{NOON, Stage, stack, with_file, workload},
     held_orphans::restart_engine,
     prune::settle,
-    stage::{NOON, Stage, stack, with_file, workload},
 };
 
 fn job(name: &str, image: &str) -> Workload {

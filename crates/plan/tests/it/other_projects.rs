@@ -5,9 +5,9 @@ use driftless_model::{
 };
 
 use crate::{
+    fixture::{Stage, stack, workload},
     prune::settle,
     shared_data::{media_writer, of_app, rounds, sentences, with_media},
-    stage::{Stage, stack, workload},
 };
 
 /// A container of the Compose project `docker` that writes to the folder.

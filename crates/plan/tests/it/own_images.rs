@@ -8,7 +8,7 @@ use driftless_model::{
 };
 use driftless_plan::{Action, Plan, RequiredSignature};
 
-use crate::stage::{NOON, Stage, stack, workload};
+use crate::fixture::{NOON, Stage, stack, workload};
 
 fn built() -> Workload {
     let mut build = Build { files: "00".into(), context: "app".into(), ..Build::default() };

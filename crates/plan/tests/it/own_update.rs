@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use driftless_model::{FailedOwnUpdate, Mask, OwnUpdate, StackHashes};
 use driftless_plan::{Action, Plan, Step, StepOutcome, Target, WaitReason, note_executed, plan};
 
-use crate::stage::{Stage, stack, workload};
+use crate::fixture::{Stage, stack, workload};
 
 /// An application of which one container is the agent's, and Git asks for another version of both containers.
 fn outdated() -> Stage {

@@ -9,7 +9,7 @@ use driftless_model::{
 use driftless_plan as plan;
 use driftless_plan::{Action, Target, dry_run};
 
-use crate::stage::{NOON, Stage, stack, workload};
+use crate::fixture::{NOON, Stage, stack, workload};
 
 fn foretold(stack: &Stack, observed: &Observed, record: &Record) -> String {
     foretold_after(None, stack, observed, record)

@@ -12,7 +12,7 @@ use driftless_model::{
 };
 use driftless_plan::{Action, Plan, WaitReason, whole};
 
-use crate::stage::{Stage, stack, workload};
+use crate::fixture::{Stage, stack, workload};
 
 fn part(name: &str, role: Role, image: &str) -> Part {
     let (restart, completion) = match role {

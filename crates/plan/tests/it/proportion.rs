@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::{
     convergence::cases,
-    stage::{Stage, listing, stack, workload},
+    fixture::{Stage, listing, stack, workload},
 };
 
 /// Kubernetes' deployment controller with two ReplicaSets: all pods of the old one are available, and none of the new one

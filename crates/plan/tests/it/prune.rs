@@ -7,7 +7,7 @@ use driftless_manifest::render;
 use driftless_model::{ManagedApplications, Network, Removal, Stack, Volume, Workload};
 use driftless_plan::{Action, Plan, WaitReason};
 
-use crate::stage::{Stage, manifests, stack, workload};
+use crate::fixture::{Stage, manifests, stack, workload};
 
 fn labelled(key: &str) -> Workload {
     let mut labelled = workload("db:1", 1);

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use driftless_model::{Attempt, NetworkMode, Peer, PullPolicy, Readiness, Replacement, Strategy};
 use driftless_plan::{Action, Plan, WaitReason};
 
-use crate::stage::{Stage, stack, workload};
+use crate::fixture::{Stage, stack, workload};
 
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);

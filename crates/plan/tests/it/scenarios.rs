@@ -55,7 +55,7 @@ use driftless_model::{
 };
 use driftless_plan::{Plan, promote};
 
-use crate::stage::{NOON, Stage, listing, stack, workload};
+use crate::fixture::{NOON, Stage, listing, stack, workload};
 
 #[test]
 fn scenarios_unfold_as_written() {

@@ -10,8 +10,8 @@ use driftless_model::{
 use driftless_plan::{Action, Plan, WaitReason, hands_over};
 
 use crate::{
+    fixture::{Stage, stack, workload},
     prune::settle,
-    stage::{Stage, stack, workload},
 };
 
 const DATA: &str = "shop_data";

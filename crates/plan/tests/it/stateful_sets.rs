@@ -7,7 +7,7 @@ use driftless_manifest::render;
 use driftless_model::{HealthStatus, Replacement, Severity, Stack, SyncStatus, Update};
 use driftless_plan::{Action, Plan, WaitReason};
 
-use crate::stage::{Stage, manifests};
+use crate::fixture::{Stage, manifests};
 
 /// A set of three with a volume each, and what else its `spec` says.
 fn manifest(image: &str, replicas: u32, more: &str) -> String {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use driftless_model::{Attempt, ContentId, Mount, MountSource, Network, NetworkMode, Platform, State};
 use driftless_plan::WaitReason;
 
-use crate::stage::{NOON, Stage, stack, workload};
+use crate::fixture::{NOON, Stage, stack, workload};
 
 /// Errors of engines about a container that they cannot start any more.
 pub(crate) const UNSTARTABLE: [&str; 4] = [

@@ -5,7 +5,7 @@ use std::time::Duration;
 use driftless_model::{Forwards, HANDOVER_TIME, Instance, Stack, State, Workload, proxy_containers};
 use driftless_plan::{Action, ContainerRef};
 
-use crate::stage::{Stage, stack, workload};
+use crate::fixture::{Stage, stack, workload};
 
 /// A proxy with a limit of connections, which is a setting of the worker.
 fn proxied(limit: u32) -> Stack {

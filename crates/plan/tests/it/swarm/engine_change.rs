@@ -42,7 +42,7 @@ fn containers_are_not_started_while_the_swarm_is_locked() {
 
 #[test]
 fn services_are_not_created_while_containers_are_left() {
-    let mut stage = crate::stage::Stage::new(stack([("web", workload("web:1", 1))]));
+    let mut stage = crate::fixture::Stage::new(stack([("web", workload("web:1", 1))]));
     while !stage.round().is_settled() {
         stage.tick(Duration::from_secs(1));
     }
@@ -75,7 +75,7 @@ fn services_are_not_created_while_containers_are_left() {
 
 #[test]
 fn services_wait_for_containers_of_docker_compose() {
-    let mut stage = crate::stage::Stage::new(stack([("web", workload("web:1", 1))]));
+    let mut stage = crate::fixture::Stage::new(stack([("web", workload("web:1", 1))]));
     while !stage.round().is_settled() {
         stage.tick(Duration::from_secs(1));
     }

@@ -39,7 +39,7 @@ impl Jobs {
     fn new(file: &str, text: &str) -> Self {
         Self {
             git: rendered(file, text),
-            cluster: Cluster::new([("web", crate::stage::workload("web:1", 1))]),
+            cluster: Cluster::new([("web", crate::fixture::workload("web:1", 1))]),
         }
     }
 

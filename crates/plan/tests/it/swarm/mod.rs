@@ -34,7 +34,7 @@ use driftless_plan::{
 };
 use serde_json::{Value, json};
 
-use crate::stage::{NOON, stack, workload};
+use crate::fixture::{NOON, stack, workload};
 
 /// An application and the Swarm that runs it.
 struct Cluster {

@@ -14,7 +14,7 @@ use driftless_model::{
 use driftless_plan::{Action, Plan, Target, compare_live, leave_out_jump};
 
 use crate::{
-    stage::{Stage, manifests},
+    fixture::{Stage, manifests},
     unstartable::UNSTARTABLE,
 };
 
@@ -76,7 +76,7 @@ pub(crate) fn played(stage: &mut Stage, rounds: usize, pause: u64) -> Vec<String
         let plan = stage.round();
         let done = changes(stage, &plan);
         if !done.is_empty() {
-            all.push(format!("{}s {done}", stage.now.since(crate::stage::NOON).as_secs()));
+            all.push(format!("{}s {done}", stage.now.since(crate::fixture::NOON).as_secs()));
         }
         stage.tick(Duration::from_secs(pause));
     }

@@ -20,7 +20,7 @@ use driftless_clock::Clock;
 use driftless_config::{NotificationReceiver, Settings, Target};
 use driftless_docker::UserAction;
 use driftless_model::{HealthStatus, IncidentKind, IncidentPhase, Notification, Until, Urgency, digest_hex};
-use driftless_notify::{Place, Sender, sample};
+use driftless_notify::{Sender, SenderHost, sample};
 use driftless_store::{StateDir, Store};
 use driftless_web::{Access, router};
 use http::Request;
@@ -119,8 +119,8 @@ fn sender(receiver: &NotificationReceiver) -> Sender {
     Sender::new(receiver.clone(), read).unwrap()
 }
 
-fn place() -> Place {
-    Place { host: "nas".to_owned(), url: Some("https://driftless.example.com".to_owned()) }
+fn sender_host() -> SenderHost {
+    SenderHost { name: "nas".to_owned(), url: Some("https://driftless.example.com".to_owned()) }
 }
 
 fn notification(kind: IncidentKind, phase: IncidentPhase) -> Notification {
@@ -137,7 +137,7 @@ async fn sent(receiver: &str, phase: IncidentPhase) -> Got {
     let text = receiver.replace("PORT", &port).replace("URL_HERE", &url);
     let settings = settings(&format!("receivers:\n- name: it\n{text}"));
     let sender = sender(&settings.notifications.receivers[0]);
-    sender.send(&[notification(IncidentKind::Degraded, phase)], &place(), NOON).await.unwrap();
+    sender.send(&[notification(IncidentKind::Degraded, phase)], &sender_host(), NOON).await.unwrap();
     let got = service.take();
     assert_eq!(got.len(), 1, "{got:?}");
     let is_form = got[0].body.is_string();
@@ -312,7 +312,7 @@ async fn first_message_that_apprise_sent_in_part_is_sent_twice() {
         (&partial, vec![numbered(5)], true),
     ] {
         answer.lock().unwrap().clone_from(log);
-        match sender.send(&batch, &place(), NOON).await {
+        match sender.send(&batch, &sender_host(), NOON).await {
             Ok(refused) => assert!(is_sent && refused.len() == 1, "{batch:?}"),
             Err(error) => {
                 assert!(!is_sent && error.to_string().contains("424: Failed to send Email."), "{error}");
@@ -348,7 +348,7 @@ async fn errors_name_the_host_and_no_secret() {
         let settings = settings(&format!("receivers:\n- name: it\n{text}"));
         let sender = sender(&settings.notifications.receivers[0]);
         let batch = [notification(IncidentKind::Degraded, IncidentPhase::Opened)];
-        let error = sender.send(&batch, &place(), NOON).await.unwrap_err();
+        let error = sender.send(&batch, &sender_host(), NOON).await.unwrap_err();
         let text = driftless_model::error_chain(&error);
         assert!(!text.contains("secret"), "{text}");
         assert!(text.contains("127.0.0.1"), "{text}");
@@ -357,7 +357,8 @@ async fn errors_name_the_host_and_no_secret() {
     *service.status.lock().unwrap() = 429;
     let settings = settings(&format!("receivers:\n- name: it\n  type: slack\n  urlEnv: URL_{port}\n"));
     let batch = [notification(IncidentKind::Degraded, IncidentPhase::Opened)];
-    let error = sender(&settings.notifications.receivers[0]).send(&batch, &place(), NOON).await.unwrap_err();
+    let error =
+        sender(&settings.notifications.receivers[0]).send(&batch, &sender_host(), NOON).await.unwrap_err();
     assert!(error.is_temporary() && error.to_string().contains("429: the service says so"), "{error}");
 }
 
@@ -436,7 +437,7 @@ fn wrong_templates_are_refused_before_anything_is_sent() {
     );
     let sender = sender(&settings.notifications.receivers[0]);
     let batch = [notification(IncidentKind::Degraded, IncidentPhase::Opened)];
-    assert_eq!(sender.message(&batch, &place(), NOON).unwrap().title, "CRITICAL shop is degraded");
+    assert_eq!(sender.message(&batch, &sender_host(), NOON).unwrap().title, "CRITICAL shop is degraded");
 }
 
 #[tokio::test]
@@ -449,13 +450,13 @@ async fn text_that_a_service_refuses_holds_nothing_back() {
     let mut long = notification(IncidentKind::Degraded, IncidentPhase::Opened);
     long.incident.message = "•".repeat(3000);
     // The limit of ntfy is one of bytes.
-    receiver(&format!("ntfy\n  url: {url}/topic")).send(&[long.clone()], &place(), NOON).await.unwrap();
+    receiver(&format!("ntfy\n  url: {url}/topic")).send(&[long.clone()], &sender_host(), NOON).await.unwrap();
     let got = service.take();
     let text = got[0].body["message"].as_str().unwrap();
     assert!(text.len() <= 4000 && text.ends_with("•…"), "{text}");
     // Gotify has no limit that is known.
     receiver(&format!("gotify\n  url: {url}\n  tokenEnv: TOKEN"))
-        .send(&[long.clone()], &place(), NOON)
+        .send(&[long.clone()], &sender_host(), NOON)
         .await
         .unwrap();
     let got = service.take();
@@ -463,16 +464,16 @@ async fn text_that_a_service_refuses_holds_nothing_back() {
     assert!(got[0].body["title"].as_str().unwrap().contains("shop is degraded"), "{:?}", got[0].body);
     assert!(got[0].body["message"].as_str().unwrap().contains("`driftless notify list`"));
     // A link can be refused, too.
-    let place = Place { url: Some(format!("https://example.com/{}", "x".repeat(5000))), ..place() };
+    let host = SenderHost { url: Some(format!("https://example.com/{}", "x".repeat(5000))), ..sender_host() };
     receiver(&format!("gotify\n  url: {url}\n  tokenEnv: TOKEN"))
-        .send(&[notification(IncidentKind::Degraded, IncidentPhase::Opened)], &place, NOON)
+        .send(&[notification(IncidentKind::Degraded, IncidentPhase::Opened)], &host, NOON)
         .await
         .unwrap();
     let got = service.take();
     assert!(got.len() == 1 && got[0].body.get("extras").is_none(), "{got:?}");
     // A program gets the fields or nothing.
     let webhook = receiver(&format!("webhook\n  url: {url}"));
-    let refused = webhook.send(&[long], &place, NOON).await.unwrap_err();
+    let refused = webhook.send(&[long], &host, NOON).await.unwrap_err();
     assert!(refused.to_string().contains("400: attachments not allowed"), "{refused}");
     assert_eq!(service.take().len(), 0);
 }
@@ -485,15 +486,15 @@ fn several_notifications_are_one_list() {
         notification(IncidentKind::PruneHeld, IncidentPhase::Opened),
     ];
     let sender = sender(&settings.notifications.receivers[0]);
-    let message = sender.message(&batch, &place(), NOON).unwrap();
+    let message = sender.message(&batch, &sender_host(), NOON).unwrap();
     assert_eq!(message.title, "[nas] 2 notifications: 1 warning, 1 over");
     let lines: Vec<&str> = message.body.lines().collect();
     assert!(lines[0].starts_with("- warning: a removal in shop waits"), "{lines:?}");
-    let url = place().url.unwrap();
+    let url = sender_host().url.unwrap();
     assert_eq!(lines[lines.len() - 2..], ["- shop is healthy again, after 12 min", url.as_str()]);
     assert_eq!(message.urgency, Urgency::Warning);
     batch.extend((0..30).map(|_| notification(IncidentKind::Degraded, IncidentPhase::Opened)));
-    let message = sender.message(&batch, &place(), NOON).unwrap();
+    let message = sender.message(&batch, &sender_host(), NOON).unwrap();
     assert_eq!(message.title, "[nas] 32 notifications: 30 critical, 1 warning, 1 over");
     let items: Vec<&str> = message.body.lines().filter(|line| line.starts_with("- ")).collect();
     assert!(items[..20].iter().all(|line| line.starts_with("- critical: ")), "{items:?}");
@@ -864,14 +865,14 @@ async fn real_alertmanager_shows_and_resolves_the_alert() {
         let output = Command::new("curl").args(["-sf", &url]).output().unwrap();
         serde_json::from_slice::<Value>(&output.stdout).unwrap()
     };
-    sender.send(&[one(IncidentPhase::Opened)], &place(), now).await.unwrap();
+    sender.send(&[one(IncidentPhase::Opened)], &sender_host(), now).await.unwrap();
     let alerts = shown().await;
     assert_eq!(alerts.as_array().unwrap().len(), 1, "{alerts}");
     assert_eq!(alerts[0]["labels"]["application"], "shop");
     assert_eq!(alerts[0]["annotations"]["summary"], "[nas] shop is degraded");
-    sender.send(&[one(IncidentPhase::Updated)], &place(), now).await.unwrap();
+    sender.send(&[one(IncidentPhase::Updated)], &sender_host(), now).await.unwrap();
     assert_eq!(shown().await.as_array().unwrap().len(), 1, "it stays one alert");
-    sender.send(&[one(IncidentPhase::Recovered)], &place(), now).await.unwrap();
+    sender.send(&[one(IncidentPhase::Recovered)], &sender_host(), now).await.unwrap();
     let end = Instant::now() + Duration::from_secs(30);
     while !shown().await.as_array().unwrap().is_empty() {
         assert!(Instant::now() < end, "the alert is not resolved");
@@ -908,7 +909,7 @@ async fn real_smtp_server_gets_the_mail_with_and_without_tls() {
         assert_eq!(email.to.len(), 2);
         let sender = sender(&settings.notifications.receivers[0]);
         let batch = [notification(IncidentKind::Degraded, IncidentPhase::Opened)];
-        sender.send(&batch, &place(), NOON).await.unwrap_or_else(|error| panic!("{how}: {error}"));
+        sender.send(&batch, &sender_host(), NOON).await.unwrap_or_else(|error| panic!("{how}: {error}"));
         let read = || std::fs::read_to_string(&printed).unwrap();
         until(|| read().contains("END MESSAGE")).await;
         let mail = read();
@@ -931,7 +932,8 @@ async fn real_smtp_server_gets_the_mail_with_and_without_tls() {
         "receivers:\n- name: it\n  type: email\n  server: localhost\n  port: {port}\n  from: a@example.com\n  to: [b@example.com]\n"
     ));
     let batch = [notification(IncidentKind::Degraded, IncidentPhase::Opened)];
-    let error = sender(&settings.notifications.receivers[0]).send(&batch, &place(), NOON).await.unwrap_err();
+    let error =
+        sender(&settings.notifications.receivers[0]).send(&batch, &sender_host(), NOON).await.unwrap_err();
     assert!(error.to_string().contains("localhost"), "{error}");
     assert_eq!(std::fs::read_to_string(&printed).unwrap(), "");
 }
@@ -1017,22 +1019,22 @@ const THREE: &str = "ada@example.com, bob@example.com, eve@example.com";
 async fn refused_recipient_does_not_hold_back_the_mail_of_others() {
     let batch = [notification(IncidentKind::Degraded, IncidentPhase::Opened)];
     let server = MailServer::start([("bob@", "550 5.1.1 user unknown")]).await;
-    let refused = mail_to(&server, THREE).send(&batch, &place(), NOON).await.unwrap();
+    let refused = mail_to(&server, THREE).send(&batch, &sender_host(), NOON).await.unwrap();
     assert_eq!(server.accepted(), ["<ada@example.com>", "<eve@example.com>"]);
     assert_eq!(refused.len(), 1);
     let text = refused[0].to_string();
     assert!(text.starts_with("bob@example.com did not") && text.contains("user unknown"), "{text}");
     let both = mail_to(&server, "bob@example.com, bob@example.org");
-    let error = both.send(&batch, &place(), NOON).await.unwrap_err();
+    let error = both.send(&batch, &sender_host(), NOON).await.unwrap_err();
     assert!(error.to_string().contains("answers 550") && !error.is_temporary(), "{error}");
     // A server that refuses for the moment, such as one that greylists, is asked again for all recipients first. The mail may
     // have waited for long before its first try.
     let server = MailServer::start([("bob@", "450 4.2.0 greylisted")]).await;
     let (sender, first) = (mail_to(&server, THREE), NOON.after(Duration::from_hours(24)));
-    let error = sender.send(&batch, &place(), first).await.unwrap_err();
+    let error = sender.send(&batch, &sender_host(), first).await.unwrap_err();
     assert!(error.is_temporary() && server.accepted().is_empty(), "{error}");
     let later = first.after(Duration::from_mins(6));
-    assert_eq!(sender.send(&batch, &place(), later).await.unwrap().len(), 1);
+    assert_eq!(sender.send(&batch, &sender_host(), later).await.unwrap().len(), 1);
     assert_eq!(server.accepted().len(), 2);
 }
 
@@ -1042,11 +1044,11 @@ async fn mail_is_tried_again_only_for_recipients_without_it() {
     let refusals = [("bob@", "550 5.1.1 user unknown"), ("eve@", "450 4.2.0 greylisted")];
     let server = MailServer::start(refusals).await;
     let sender = mail_to(&server, THREE);
-    let error = sender.send(&batch, &place(), NOON).await.unwrap_err();
+    let error = sender.send(&batch, &sender_host(), NOON).await.unwrap_err();
     assert!(error.is_temporary(), "{error}");
     assert_eq!(server.accepted(), ["<ada@example.com>"]);
     server.refusals.lock().unwrap().remove("eve@");
-    let refused = sender.send(&batch, &place(), NOON.after(Duration::from_mins(1))).await.unwrap();
+    let refused = sender.send(&batch, &sender_host(), NOON.after(Duration::from_mins(1))).await.unwrap();
     assert!(refused.len() == 1 && refused[0].to_string().starts_with("bob@example.com"), "{refused:?}");
     assert_eq!(server.accepted(), ["<ada@example.com>", "<eve@example.com>"]);
 }
@@ -1060,10 +1062,10 @@ async fn new_notifications_do_not_prolong_the_wait_for_a_recipient() {
     let sender = mail_to(&server, "ada@example.com, eve@example.com");
     for (count, passed) in [(1, 0), (2, 3)] {
         let now = NOON.after(Duration::from_mins(passed));
-        let error = sender.send(&batch[..count], &place(), now).await.unwrap_err();
+        let error = sender.send(&batch[..count], &sender_host(), now).await.unwrap_err();
         assert!(error.is_temporary() && server.accepted().is_empty(), "{error}");
     }
-    let refused = sender.send(&batch, &place(), NOON.after(Duration::from_mins(6))).await.unwrap();
+    let refused = sender.send(&batch, &sender_host(), NOON.after(Duration::from_mins(6))).await.unwrap();
     assert!(refused.len() == 1 && refused[0].to_string().starts_with("eve@example.com"), "{refused:?}");
     assert_eq!(server.accepted(), ["<ada@example.com>"]);
 }
@@ -1075,17 +1077,17 @@ async fn recipient_without_relay_does_not_hold_back_the_mail() {
     for (status, passed) in [("454 4.7.1 relay access denied", 6), ("421 4.3.0 closing", 61)] {
         let server = MailServer::start([("bob@", "550 5.1.1 user unknown"), ("eve@", status)]).await;
         let sender = mail_to(&server, "bob@example.com, eve@example.com, ada@example.com");
-        let error = sender.send(&batch, &place(), NOON).await.unwrap_err();
+        let error = sender.send(&batch, &sender_host(), NOON).await.unwrap_err();
         assert!(error.is_temporary(), "{error}");
         assert_eq!(server.accepted(), ["<ada@example.com>"], "{status}");
         let last = NOON.after(Duration::from_mins(passed));
-        assert_eq!(sender.send(&batch, &place(), last).await.unwrap().len(), 2, "{status}");
+        assert_eq!(sender.send(&batch, &sender_host(), last).await.unwrap().len(), 2, "{status}");
         assert_eq!(server.accepted(), ["<ada@example.com>"], "{status}");
     }
     let server = MailServer::start([("eve@", "454 4.7.1 relay access denied")]).await;
     let sender = mail_to(&server, "ada@example.com, eve@example.com");
-    assert!(sender.send(&batch, &place(), NOON).await.unwrap_err().is_temporary());
-    assert_eq!(sender.send(&batch, &place(), later).await.unwrap().len(), 1);
+    assert!(sender.send(&batch, &sender_host(), NOON).await.unwrap_err().is_temporary());
+    assert_eq!(sender.send(&batch, &sender_host(), later).await.unwrap().len(), 1);
     assert_eq!(server.accepted(), ["<ada@example.com>"]);
 }
 

@@ -20,7 +20,7 @@ use driftless_model::{
     Incident, IncidentKind, IncidentPhase, Notification, NotificationStatus, ReceiverStatus, Timestamp,
 };
 use driftless_notify::{
-    Due, Message, Place, RATE_TIME, RefusedRecipient, Sender, describe_routes, due, sample,
+    Due, Message, RATE_TIME, RefusedRecipient, Sender, SenderHost, describe_routes, due, sample,
 };
 use driftless_plan::remote_delay;
 use driftless_store as store;
@@ -57,7 +57,7 @@ struct Inner {
     /// Notified when something waits to be sent.
     waiting: Vec<Arc<Notify>>,
     /// The host that messages name.
-    place: Place,
+    host: SenderHost,
     /// The last result of each receiver.
     results: Mutex<BTreeMap<String, LastResult>>,
 }
@@ -82,12 +82,12 @@ impl Notifications {
     ) -> Result<Self, (String, driftless_notify::Error)> {
         let senders = senders(settings, environment)?;
         let waiting = senders.iter().map(|_| Arc::default()).collect();
-        let host = settings.host.clone().unwrap_or_else(|| "driftless".to_owned());
-        let place = Place { host, url: settings.url.clone() };
+        let name = settings.host.clone().unwrap_or_else(|| "driftless".to_owned());
+        let host = SenderHost { name, url: settings.url.clone() };
         let settings = settings.clone();
         let results = Mutex::default();
         let outbox = Outbox::new(store.clone());
-        Ok(Self(Arc::new(Inner { settings, senders, store, outbox, clock, waiting, place, results })))
+        Ok(Self(Arc::new(Inner { settings, senders, store, outbox, clock, waiting, host, results })))
     }
 
     /// Whether there is a receiver.
@@ -189,13 +189,13 @@ impl Notifications {
     ) -> Option<Result<Message, RequestError>> {
         let sender = self.0.senders.iter().find(|sender| sender.receiver().name == name)?;
         let now = self.0.clock.now();
-        let place = &self.0.place;
+        let host = &self.0.host;
         let incident = sample(kind, now);
         // Each test is a message of its own, also for receivers that recognise repeated ones.
         let test =
             Notification { number: now.0, receiver: name.to_owned(), phase, incident, at: now, sent: None };
         let batch = [test];
-        let message = match sender.message(&batch, place, now) {
+        let message = match sender.message(&batch, host, now) {
             Ok(message) => message,
             Err(error) => return Some(Err(RequestError::Refused(chain(&error)))),
         };
@@ -203,7 +203,7 @@ impl Notifications {
             return Some(Ok(message));
         }
         let fail = |reason: String| RequestError::Refused(format!("could not send to `{name}`: {reason}"));
-        let Ok(sent) = timeout(TEST_WITHIN, sender.send(&batch, place, now)).await else {
+        let Ok(sent) = timeout(TEST_WITHIN, sender.send(&batch, host, now)).await else {
             return Some(Err(fail(format!("no answer within {} s", TEST_WITHIN.as_secs()))));
         };
         Some(match sent {
@@ -286,7 +286,7 @@ impl Notifications {
 
     /// Sends the open incidents that a receiver knows. Neither the outbox nor the rate limit counts that.
     async fn repeat_once(&self, sender: &Sender, unmarked: &Unmarked) -> Result<(), SendError> {
-        let Inner { outbox, clock, place, .. } = self.0.as_ref();
+        let Inner { outbox, clock, host, .. } = self.0.as_ref();
         let (name, now) = (&sender.receiver().name, clock.now());
         let store = outbox.current();
         let open = store.open_incidents()?;
@@ -307,7 +307,7 @@ impl Notifications {
         };
         let repeated: Vec<Notification> = open.into_iter().filter(is_known).map(repeat).collect();
         for batch in repeated.chunks(REPEATED_AT_ONCE) {
-            sender.send(batch, place, now).await?;
+            sender.send(batch, host, now).await?;
         }
         Ok(())
     }
@@ -373,9 +373,9 @@ impl Notifications {
         batch: Vec<Notification>,
         unmarked: &mut Unmarked,
     ) -> Result<String, SendError> {
-        let Inner { clock, place, .. } = self.0.as_ref();
+        let Inner { clock, host, .. } = self.0.as_ref();
         let name = &sender.receiver().name;
-        let refused = in_words(&sender.send(&batch, place, clock.now()).await?);
+        let refused = in_words(&sender.send(&batch, host, clock.now()).await?);
         tracing::info!(receiver = name, notifications = batch.len(), "notification sent");
         if !refused.is_empty() {
             tracing::warn!(receiver = name, refused, "a notification did not reach all recipients");

@@ -182,7 +182,7 @@ fn mail(email: &Email, batch: &Batch<'_>) -> Result<Mail, Error> {
         .header(ContentType::TEXT_PLAIN)
         .from(from);
     if let [one] = batch.notifications {
-        let thread = format!("{}/{}", batch.place.host, one.incident.number);
+        let thread = format!("{}/{}", batch.host.name, one.incident.number);
         let thread = &driftless_model::digest_hex(thread.as_bytes())[..32];
         builder = builder.references(format!("<incident.{thread}@{domain}>"));
     }

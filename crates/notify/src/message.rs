@@ -6,7 +6,7 @@ use driftless_config::NotificationReceiver;
 use driftless_model::{AppName, Incident, IncidentPhase, Notification, Timestamp, Urgency};
 use minijinja::{Environment, UndefinedBehavior, context};
 
-use crate::{error::Error, place::Place, sample::sample};
+use crate::{error::Error, sample::sample, sender_host::SenderHost};
 
 /// The title if the receiver has no template of its own.
 const TITLE: &str = "[{{ host }}] {{ headline }}";
@@ -45,25 +45,25 @@ pub struct Message {
 pub(crate) fn message(
     batch: &[Notification],
     receiver: &NotificationReceiver,
-    place: &Place,
+    host: &SenderHost,
     now: Timestamp,
 ) -> Result<Message, Error> {
     let urgency = batch.iter().filter_map(ongoing_urgency).max().unwrap_or_default();
     let is_recovery = batch.iter().all(|notification| ongoing_urgency(notification).is_none());
     let (title, body, link) = match batch {
         [one] => {
-            let title = render("title", receiver.title.as_deref().unwrap_or(TITLE), one, place, now)?;
-            let body = render("body", receiver.body.as_deref().unwrap_or(BODY), one, place, now)?;
-            (title, body, link(&one.incident, place))
+            let title = render("title", receiver.title.as_deref().unwrap_or(TITLE), one, host, now)?;
+            let body = render("body", receiver.body.as_deref().unwrap_or(BODY), one, host, now)?;
+            (title, body, link(&one.incident, host))
         }
-        several => (digest_title(several, place), digest_body(several, place, now), place.url.clone()),
+        several => (digest_title(several, host), digest_body(several, host, now), host.url.clone()),
     };
     let title = title.split_whitespace().collect::<Vec<_>>().join(" ");
     Ok(Message { title, body: body.trim().to_owned(), link, urgency, is_recovery })
 }
 
 /// Checks the templates of a receiver with an incident of each kind.
-pub(crate) fn check(receiver: &NotificationReceiver, place: &Place) -> Result<(), Error> {
+pub(crate) fn check(receiver: &NotificationReceiver, host: &SenderHost) -> Result<(), Error> {
     let now = Timestamp(1_767_225_600_000);
     for (_, kind) in driftless_model::IncidentKind::ALL {
         for phase in [IncidentPhase::Opened, IncidentPhase::Updated, IncidentPhase::Recovered] {
@@ -71,7 +71,7 @@ pub(crate) fn check(receiver: &NotificationReceiver, place: &Place) -> Result<()
             let number = 0;
             let receiver_name = receiver.name.clone();
             let one = Notification { number, receiver: receiver_name, phase, incident, at: now, sent: None };
-            message(&[one], receiver, place, now)?;
+            message(&[one], receiver, host, now)?;
         }
     }
     Ok(())
@@ -81,7 +81,7 @@ fn render(
     part: &'static str,
     template: &str,
     notification: &Notification,
-    place: &Place,
+    host: &SenderHost,
     now: Timestamp,
 ) -> Result<String, Error> {
     let Notification { incident, phase, .. } = notification;
@@ -89,7 +89,7 @@ fn render(
     environment.set_fuel(Some(FUEL));
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     let values = context! {
-        host => place.host.as_str(),
+        host => host.name.as_str(),
         app => incident.app.as_ref().map(AppName::as_str).unwrap_or_default(),
         repository => incident.repository.clone().unwrap_or_default(),
         event => incident.kind.name(),
@@ -101,7 +101,7 @@ fn render(
         advice => advice(notification),
         since => incident.since.to_the_minute(),
         duration => duration(end(notification, now).since(incident.since)),
-        link => link(incident, place).unwrap_or_default(),
+        link => link(incident, host).unwrap_or_default(),
     };
     let fail = |error: minijinja::Error| {
         let line = error.line().map(|line| format!("line {line}: ")).unwrap_or_default();
@@ -121,18 +121,18 @@ fn ongoing_urgency(notification: &Notification) -> Option<Urgency> {
     (!is_over).then_some(notification.incident.urgency)
 }
 
-fn digest_title(batch: &[Notification], place: &Place) -> String {
+fn digest_title(batch: &[Notification], host: &SenderHost) -> String {
     let counted = |urgency: Option<Urgency>, name: &str| {
         let count = batch.iter().filter(|notification| ongoing_urgency(notification) == urgency).count();
         (count > 0).then(|| format!("{count} {name}"))
     };
     let ongoing = Urgency::ALL.into_iter().rev().map(|(name, urgency)| counted(Some(urgency), name));
     let counts: Vec<String> = ongoing.chain([counted(None, "over")]).flatten().collect();
-    format!("[{}] {} notifications: {}", place.host, batch.len(), counts.join(", "))
+    format!("[{}] {} notifications: {}", host.name, batch.len(), counts.join(", "))
 }
 
 /// One line for each incident, the most urgent first, and the link.
-fn digest_body(batch: &[Notification], place: &Place, now: Timestamp) -> String {
+fn digest_body(batch: &[Notification], host: &SenderHost, now: Timestamp) -> String {
     let line = |notification: &Notification| {
         let Notification { incident, phase, .. } = notification;
         let headline = incident.headline(*phase);
@@ -155,7 +155,7 @@ fn digest_body(batch: &[Notification], place: &Place, now: Timestamp) -> String 
     if let Some(more) = batch.len().checked_sub(MOST_LINES).filter(|more| *more > 0) {
         lines.push(format!("- and {more} more: `driftless notify list`"));
     }
-    lines.extend(place.url.clone());
+    lines.extend(host.url.clone());
     lines.join("\n")
 }
 
@@ -176,8 +176,8 @@ pub(crate) fn phase_name(phase: IncidentPhase) -> &'static str {
 }
 
 /// The page of an application, or of the agent.
-pub(crate) fn link(incident: &Incident, place: &Place) -> Option<String> {
-    let base = place.url.as_ref()?;
+pub(crate) fn link(incident: &Incident, host: &SenderHost) -> Option<String> {
+    let base = host.url.as_ref()?;
     Some(match &incident.app {
         Some(app) => format!("{base}/applications/{app}"),
         None => format!("{base}/"),

@@ -18,8 +18,8 @@ use crate::{
     email::{MailProgress, Outgoing},
     error::Error,
     message::{self, Message},
-    place::Place,
     recipient::RefusedRecipient,
+    sender_host::SenderHost,
     services::{self, Batch},
 };
 
@@ -51,8 +51,8 @@ impl Sender {
     ///
     /// If one of its templates is wrong, or names a variable that there is not.
     pub fn new(receiver: NotificationReceiver, read_secret: ReadSecret) -> Result<Self, Error> {
-        let place = Place { host: "host".to_owned(), url: Some("https://host".to_owned()) };
-        message::check(&receiver, &place)?;
+        let host = SenderHost { name: "host".to_owned(), url: Some("https://host".to_owned()) };
+        message::check(&receiver, &host)?;
         Ok(Self { receiver, read_secret, mails: Arc::default(), in_part: Arc::default() })
     }
 
@@ -71,8 +71,13 @@ impl Sender {
     /// # Errors
     ///
     /// If a template fails.
-    pub fn message(&self, batch: &[Notification], place: &Place, now: Timestamp) -> Result<Message, Error> {
-        message::message(batch, &self.receiver, place, now)
+    pub fn message(
+        &self,
+        batch: &[Notification],
+        host: &SenderHost,
+        now: Timestamp,
+    ) -> Result<Message, Error> {
+        message::message(batch, &self.receiver, host, now)
     }
 
     /// Sends these notifications as one message. A service that refuses its content gets it without text and link: one that is
@@ -85,18 +90,18 @@ impl Sender {
     pub async fn send(
         &self,
         batch: &[Notification],
-        place: &Place,
+        host: &SenderHost,
         now: Timestamp,
     ) -> Result<Vec<RefusedRecipient>, Error> {
-        let message = self.message(batch, place, now)?;
-        let refusal = match self.deliver(&Batch { notifications: batch, message: &message, place, now }).await
+        let message = self.message(batch, host, now)?;
+        let refusal = match self.deliver(&Batch { notifications: batch, message: &message, host, now }).await
         {
             Err(error) if error.is_about_content() && self.is_for_people() => error,
             result => return result,
         };
         // A link is content, too: a service may refuse its host or its length.
         let message = Message { body: REFUSED_TEXT.to_owned(), link: None, ..message };
-        let sent = self.deliver(&Batch { notifications: batch, message: &message, place, now }).await;
+        let sent = self.deliver(&Batch { notifications: batch, message: &message, host, now }).await;
         sent.map_err(|_| refusal)
     }
 

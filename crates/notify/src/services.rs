@@ -17,8 +17,8 @@ use crate::{
     client::Request,
     error::Error,
     message::{Message, advice, link, phase_name, shorten, shorten_bytes},
-    place::Place,
     sample::sample,
+    sender_host::SenderHost,
 };
 
 /// The pause between two repeats of the open alerts. Alertmanager has alerts in memory only: after its restart it knows those
@@ -33,7 +33,7 @@ const OPEN_ALERT: Duration = Duration::from_mins(15);
 pub(crate) struct Batch<'a> {
     pub(crate) notifications: &'a [Notification],
     pub(crate) message: &'a Message,
-    pub(crate) place: &'a Place,
+    pub(crate) host: &'a SenderHost,
     pub(crate) now: Timestamp,
 }
 
@@ -44,7 +44,7 @@ impl Batch<'_> {
             let Notification { number, incident, phase, .. } = notification;
             format!("{}.{number}.{}", incident.number, phase_name(*phase))
         });
-        let text = format!("{}/{}", self.place.host, ids.collect::<Vec<_>>().join("/"));
+        let text = format!("{}/{}", self.host.name, ids.collect::<Vec<_>>().join("/"));
         driftless_model::digest_hex(text.as_bytes())[..32].to_owned()
     }
 }
@@ -288,12 +288,12 @@ fn webhook(url: &Url, secret: Option<&Secret>, batch: &Batch<'_>, read: Read<'_>
             "since": incident.since,
             "ended": incident.ended.filter(|_| *phase == IncidentPhase::Recovered),
             "at": at,
-            "link": link(incident, batch.place),
+            "link": link(incident, batch.host),
         })
     };
     let body = json!({
         "type": "driftless.notification",
-        "host": batch.place.host,
+        "host": batch.host.name,
         "title": batch.message.title,
         "text": batch.message.body,
         "notifications": batch.notifications.iter().map(one).collect::<Vec<_>>(),
@@ -341,7 +341,7 @@ fn alert(notification: &Notification, batch: &Batch<'_>) -> Value {
     };
     // The urgency of an incident may rise; a label may not change.
     let severity = sample(incident.kind, batch.now).urgency.name();
-    let mut labels = json!({ "alertname": name, "severity": severity, "instance": batch.place.host });
+    let mut labels = json!({ "alertname": name, "severity": severity, "instance": batch.host.name });
     if let Some(app) = &incident.app {
         labels["application"] = json!(app);
     }
@@ -358,14 +358,14 @@ fn alert(notification: &Notification, batch: &Batch<'_>) -> Value {
     let mut alert = json!({
         "labels": labels,
         "annotations": {
-            "summary": format!("[{}] {}", batch.place.host, incident.headline(IncidentPhase::Opened)),
+            "summary": format!("[{}] {}", batch.host.name, incident.headline(IncidentPhase::Opened)),
             "description": format!("{}. To do: {}", incident.message, incident.advice),
         },
         // Alertmanager refuses an alert that begins after its end, as when the clock was set back.
         "startsAt": incident.since.min(batch.now).min(ends),
         "endsAt": ends,
     });
-    if let Some(link) = link(incident, batch.place) {
+    if let Some(link) = link(incident, batch.host) {
         alert["generatorURL"] = json!(link);
     }
     alert
@@ -492,7 +492,7 @@ mod tests {
     #[test]
     fn discord_gets_no_link_to_a_host_without_a_dot() {
         let target = Target::Discord { url: Secret::Environment("URL".to_owned()) };
-        let place = Place { host: "nas".to_owned(), url: None };
+        let host = SenderHost { name: "nas".to_owned(), url: None };
         for (link, is_sent) in [
             ("http://nas:8484/", false),
             ("http://localhost./applications/shop", false),
@@ -500,7 +500,7 @@ mod tests {
             ("https://driftless.example.com/applications/shop", true),
         ] {
             let message = message_with(Some(link));
-            let batch = Batch { notifications: &[], message: &message, place: &place, now: Timestamp(0) };
+            let batch = Batch { notifications: &[], message: &message, host: &host, now: Timestamp(0) };
             let read = |_: &Secret| Ok("https://discord.com/api/webhooks/1/secret".to_owned());
             let request = request(&target, &batch, &read).unwrap();
             let body: Value = serde_json::from_slice(&request.body).unwrap();
@@ -510,9 +510,9 @@ mod tests {
 
     #[test]
     fn host_of_apprise_may_be_called_notify() {
-        let place = Place { host: "nas".to_owned(), url: None };
+        let host = SenderHost { name: "nas".to_owned(), url: None };
         let message = message_with(None);
-        let batch = Batch { notifications: &[], message: &message, place: &place, now: Timestamp(0) };
+        let batch = Batch { notifications: &[], message: &message, host: &host, now: Timestamp(0) };
         for (url, expected) in [
             ("https://notify.example.com", "https://notify.example.com/notify"),
             ("http://notify:8000/apprise", "http://notify:8000/apprise/notify"),
@@ -527,14 +527,14 @@ mod tests {
     #[test]
     fn recovery_has_no_advice_in_json() {
         let now = Timestamp(1_767_225_600_000);
-        let place = Place { host: "nas".to_owned(), url: None };
+        let host = SenderHost { name: "nas".to_owned(), url: None };
         let message = message_with(None);
         let target = Target::Webhook { url: Secret::Environment("URL".to_owned()), secret: None };
         for (phase, has_advice) in [(IncidentPhase::Opened, true), (IncidentPhase::Recovered, false)] {
             let incident = sample(IncidentKind::Degraded, now);
             let receiver = "it".to_owned();
             let notifications = [Notification { number: 1, receiver, phase, incident, at: now, sent: None }];
-            let batch = Batch { notifications: &notifications, message: &message, place: &place, now };
+            let batch = Batch { notifications: &notifications, message: &message, host: &host, now };
             let request = request(&target, &batch, &|_| Ok("https://example.com".to_owned())).unwrap();
             let body: Value = serde_json::from_slice(&request.body).unwrap();
             let said = body["notifications"][0]["advice"].as_str().unwrap();
@@ -545,9 +545,9 @@ mod tests {
     #[test]
     fn alert_does_not_begin_after_its_end() {
         let now = Timestamp(1_767_225_600_000);
-        let place = Place { host: "nas".to_owned(), url: None };
+        let host = SenderHost { name: "nas".to_owned(), url: None };
         let message = message_with(None);
-        let batch = Batch { notifications: &[], message: &message, place: &place, now };
+        let batch = Batch { notifications: &[], message: &message, host: &host, now };
         // The clock was set back by an hour.
         let incident = sample(IncidentKind::Degraded, now.after(Duration::from_hours(1)));
         let receiver = "it".to_owned();

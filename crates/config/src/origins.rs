@@ -10,11 +10,11 @@ use crate::{keys, value::Object};
 ///
 /// All are equal: where a setting is written does not change what it means, and a moved line is no new configuration.
 #[derive(Clone, Debug, Default)]
-pub struct Origins(BTreeMap<String, Place>);
+pub struct Origins(BTreeMap<String, Origin>);
 
-/// The place of one setting.
+/// The place of one setting in a file.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct Origin {
     pub(super) location: Location,
     pub(super) in_git: bool,
 }
@@ -37,7 +37,7 @@ impl Origins {
         let variables = object.get("variables");
         for entry in variables.iter().flat_map(|map| map.node.entries()) {
             let location = entry.key_place.location();
-            origins.0.insert(format!("variables.{}", entry.key), Place { location, in_git: false });
+            origins.0.insert(format!("variables.{}", entry.key), Origin { location, in_git: false });
         }
         origins
     }
@@ -45,7 +45,7 @@ impl Origins {
     /// Remembers the place of a key, if the map has it.
     pub(super) fn note(&mut self, object: &Object<'_>, key: &str) {
         if let Some(value) = object.get(key) {
-            self.0.insert(key.to_owned(), Place { location: value.place().location(), in_git: false });
+            self.0.insert(key.to_owned(), Origin { location: value.place().location(), in_git: false });
         }
     }
 
@@ -63,7 +63,7 @@ impl Origins {
     }
 
     /// The place of a key.
-    pub(super) fn get(&self, key: &str) -> Option<&Place> {
+    pub(super) fn get(&self, key: &str) -> Option<&Origin> {
         self.0.get(key)
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     database,
     error::{BoxError, Durability, Error},
     fleet_key_file::FleetKeyFile,
-    place::Place,
+    open_paths::OpenPaths,
     repair,
     sealed::{self, Seal},
     state_dir::StateDir,
@@ -35,7 +35,7 @@ pub struct Store {
     /// `None` for a database in memory.
     backup: Option<Arc<Mutex<Backup>>>,
     /// `None` for a database in memory.
-    pub(crate) place: Option<Arc<Place>>,
+    pub(crate) paths: Option<Arc<OpenPaths>>,
     last_write_error: Arc<Mutex<Option<String>>>,
 }
 
@@ -135,7 +135,7 @@ impl Store {
         // Before anything of a damaged database is moved.
         backup.refuse_newer()?;
         let (connection, repaired) = repair::open(&state.database(), &backup, clock)?;
-        let place = Place::of(state).map_err(|source| Error::Directory {
+        let paths = OpenPaths::of(state).map_err(|source| Error::Directory {
             doing: "look at the database in",
             path: state.path().to_owned(),
             source,
@@ -148,7 +148,7 @@ impl Store {
             agent_id_file: Some(state.path().join("agent-id")),
             fleet_key_file: Arc::new(FleetKeyFile::at(Some(state.fleet_key_file()))),
             backup: Some(Arc::new(Mutex::new(backup))),
-            place: Some(Arc::new(place)),
+            paths: Some(Arc::new(paths)),
             last_write_error: Arc::default(),
         };
         let other_key = store.use_key(key_file)?;
@@ -246,7 +246,7 @@ impl Store {
             agent_id_file: None,
             fleet_key_file: Arc::new(FleetKeyFile::at(None)),
             backup: None,
-            place: None,
+            paths: None,
             last_write_error: Arc::default(),
         })
     }
@@ -259,7 +259,7 @@ impl Store {
     /// Why nothing can be stored: somebody has removed or replaced the state directory, or the database in it. The process still has
     /// the old files open, so that reads go on.
     pub fn replaced(&self) -> Option<String> {
-        self.place.as_ref()?.change()
+        self.paths.as_ref()?.change()
     }
 
     /// Reads under the lock.

@@ -16,7 +16,7 @@ impl Store {
         let is_written = containers.any(|container| {
             container.mounts.iter().any(|mount| !mount.read_only && mount.app_folder().is_some())
         });
-        let state = self.place.as_ref().map(|place| place.directory().to_owned()).unwrap_or_default();
+        let state = self.paths.as_ref().map(|paths| paths.directory().to_owned()).unwrap_or_default();
         is_written.then(|| state.join("applications").join(app.as_str()))
     }
 }

@@ -11,7 +11,7 @@ use crate::state_dir::StateDir;
 
 /// The state directory and the database of this process, as they were when it opened them.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct OpenPaths {
     directory: (PathBuf, FileId),
     database: (PathBuf, FileId),
 }
@@ -23,8 +23,8 @@ struct FileId {
     inode: u64,
 }
 
-impl Place {
-    /// The place of a database that is open.
+impl OpenPaths {
+    /// The paths of a database that is open.
     pub(crate) fn of(state: &StateDir) -> io::Result<Self> {
         let (directory, database) = (state.path().to_owned(), state.database());
         let ids = (file_id(&directory)?, file_id(&database)?);

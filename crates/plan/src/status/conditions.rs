@@ -15,20 +15,29 @@ use crate::{
     wait::{Wait, WaitReason},
 };
 
-/// `Available`, `Progressing`, and `ReplicaFailure` where instances cannot be made. `reason` and `message` are
-/// those of the workload's health, and `late` is the wait for a rollout that has missed its deadline.
+/// The facts that the conditions of a workload follow from.
+#[derive(Clone, Copy)]
+pub(crate) struct WorkloadFacts<'a> {
+    pub(crate) workload: &'a Workload,
+    pub(crate) counts: &'a Counts<'a>,
+    /// The wait for a rollout that has missed its deadline.
+    pub(crate) late: Option<&'a Wait>,
+    /// The reason of its health.
+    pub(crate) reason: &'a str,
+    /// The message of its health.
+    pub(crate) message: &'a str,
+}
+
+/// `Available`, `Progressing`, and `ReplicaFailure` where instances cannot be made.
 pub(crate) fn of_workload(
-    workload: &Workload,
-    counts: &Counts<'_>,
-    late: Option<&Wait>,
-    reason: &str,
-    message: &str,
+    facts: WorkloadFacts<'_>,
     now: Timestamp,
     before: &[StatusCondition],
 ) -> Vec<StatusCondition> {
+    let WorkloadFacts { workload, counts, reason, message, .. } = facts;
     let mut all = vec![
         (ConditionType::Available, available(workload, counts)),
-        (ConditionType::Progressing, progressing(workload, counts, late, reason, message)),
+        (ConditionType::Progressing, progressing(facts)),
     ];
     // In Kubernetes' terms: the replicas cannot be created.
     let failures = [
@@ -87,13 +96,8 @@ fn available(workload: &Workload, counts: &Counts<'_>) -> Statement {
     }
 }
 
-fn progressing(
-    workload: &Workload,
-    counts: &Counts<'_>,
-    late: Option<&Wait>,
-    reason: &str,
-    message: &str,
-) -> Statement {
+fn progressing(facts: WorkloadFacts<'_>) -> Statement {
+    let WorkloadFacts { workload, counts, late, reason, message } = facts;
     let updated = format!("{} of {} updated", counts.updated(), workload.replicas);
     let (exceeded, failed) =
         (WaitReason::ProgressDeadlineExceeded.as_str(), WaitReason::CommitFailed.as_str());

@@ -13,7 +13,7 @@ use crate::{
         standing::{crash_of, is_completed, is_crash_looping},
     },
     status::{
-        conditions,
+        conditions::{self, WorkloadFacts},
         counts::{Counts, is_ready},
         health::health,
         inputs::Inputs,
@@ -48,9 +48,10 @@ pub(crate) fn workload_status(
     let pod = objects::pod(stack, subject);
     let instance =
         |it: &&Instance| InstanceStatus { pod: pod.clone(), ..instance_status(inputs, it, workload, counts) };
+    let facts = WorkloadFacts { workload, counts, late, reason: &reason, message: &message };
     WorkloadStatus {
         health,
-        conditions: conditions::of_workload(workload, counts, late, &reason, &message, now, before),
+        conditions: conditions::of_workload(facts, now, before),
         reason,
         message,
         image: kube::images(workload),

@@ -45,13 +45,31 @@ impl Cast {
     }
 }
 
+/// The keys of a service that are cast themselves.
+const SERVICE_KEYS: &[(&str, Cast)] = &[
+    ("cpu_count", Cast::Integer),
+    ("cpu_percent", Cast::Float),
+    ("cpu_period", Cast::Integer),
+    ("cpu_quota", Cast::Integer),
+    ("cpu_rt_period", Cast::Integer),
+    ("cpu_rt_runtime", Cast::Integer),
+    ("cpu_shares", Cast::Integer),
+    ("cpus", Cast::Float),
+    ("init", Cast::Boolean),
+    ("oom_kill_disable", Cast::Boolean),
+    ("oom_score_adj", Cast::Integer),
+    ("pids_limit", Cast::Integer),
+    ("privileged", Cast::Boolean),
+    ("read_only", Cast::Boolean),
+    ("scale", Cast::Integer),
+    ("stdin_open", Cast::Boolean),
+    ("tty", Cast::Boolean),
+];
+
 fn service(path: &[&str]) -> Option<Cast> {
     match path {
-        [
-            "cpu_count" | "cpu_period" | "cpu_quota" | "cpu_rt_period" | "cpu_rt_runtime" | "cpu_shares"
-            | "oom_score_adj" | "pids_limit" | "scale",
-        ]
-        | ["deploy", "replicas"]
+        [key] => SERVICE_KEYS.iter().find(|(known, _)| known == key).map(|(_, cast)| *cast),
+        ["deploy", "replicas"]
         | ["deploy", "update_config" | "rollback_config", "parallelism"]
         | ["deploy", "restart_policy", "max_attempts"]
         | ["deploy", "placement", "max_replicas_per_node"]
@@ -59,11 +77,8 @@ fn service(path: &[&str]) -> Option<Cast> {
         | ["ports", "[]", "target"]
         | ["ulimits", _]
         | ["ulimits", _, "hard" | "soft"] => Some(Cast::Integer),
-        ["cpu_percent" | "cpus"] | ["deploy", "update_config" | "rollback_config", "max_failure_ratio"] => {
-            Some(Cast::Float)
-        }
-        ["init" | "oom_kill_disable" | "privileged" | "read_only" | "stdin_open" | "tty"]
-        | ["depends_on", _, "required" | "restart"]
+        ["deploy", "update_config" | "rollback_config", "max_failure_ratio"] => Some(Cast::Float),
+        ["depends_on", _, "required" | "restart"]
         | ["healthcheck", "disable"]
         | ["volumes", "[]", "read_only"]
         | ["volumes", "[]", "volume", "nocopy"] => Some(Cast::Boolean),
@@ -86,6 +101,14 @@ fn collect<'p>(path: &Path<'p>, parts: &mut [&'p str; LONGEST]) -> Option<usize>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::keys::SERVICE;
+
+    #[test]
+    fn cast_keys_are_keys_of_a_service() {
+        for (name, _) in SERVICE_KEYS {
+            assert!(SERVICE.fields.iter().any(|key| key.name == *name), "{name}");
+        }
+    }
 
     #[test]
     fn only_listed_paths_are_cast() {

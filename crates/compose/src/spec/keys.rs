@@ -1,8 +1,8 @@
 //! Every key of the Compose specification in one table: its name, its shape, and what becomes of it here.
 //!
 //! The strict check refuses keys that are not in the table, the canonical form prints those that are, the readers ask
-//! it about keys without effect and refused ones, and the table in `docs/compose.md` is printed from it. A new key is
-//! one line here, and one line in a file of `read/`.
+//! it about keys without effect and refused ones, and the table in `docs/compose.md` is printed from it.
+//! CONTRIBUTING.md lists the other places of a new key.
 
 use crate::spec::shape::{Form, Key, Names, Object, Shape, Zero, key};
 

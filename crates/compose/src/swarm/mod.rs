@@ -29,8 +29,8 @@ use crate::{
     },
 };
 
-/// The keys of a service that a Swarm has, or that change nothing. `scale`, `build` and the others are errors.
-const KEYS: &[&str] = &[
+/// The keys of a service that a Swarm has, or that change nothing. `build`, `container_name` and the others are errors.
+const SERVICE_KEYS: &[&str] = &[
     "attach",
     "cap_add",
     "cap_drop",
@@ -83,7 +83,7 @@ const KEYS: &[&str] = &[
 ];
 
 /// The settings of `x-driftless` that a Swarm has.
-const EXTENSION: &[&str] = &["hook", "schedule", "update", "wave"];
+const EXTENSION_KEYS: &[&str] = &["hook", "schedule", "update", "wave"];
 
 /// Advice for keys that Swarm does not have.
 const ADVICE: &[(&str, &str)] = &[
@@ -243,7 +243,7 @@ fn refuse(service: &Value<'_>) {
         }
         match key {
             "x-driftless" => {
-                for (key, value) in value.pairs().iter().filter(|(key, _)| !EXTENSION.contains(key)) {
+                for (key, value) in value.pairs().iter().filter(|(key, _)| !EXTENSION_KEYS.contains(key)) {
                     value.error_help(
                         format!("Docker Swarm has no `x-driftless.{key}` yet"),
                         "remove it, or run the application on a single host (`engine: docker`)",
@@ -251,7 +251,7 @@ fn refuse(service: &Value<'_>) {
                 }
             }
             _ if key.starts_with("x-") => {}
-            _ if !KEYS.contains(&key) => {
+            _ if !SERVICE_KEYS.contains(&key) => {
                 let advice = ADVICE.iter().find(|(known, _)| *known == key).map_or(
                     "remove it, or run the application on a single host (`engine: docker`)",
                     |(_, advice)| advice,

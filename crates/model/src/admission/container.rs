@@ -1,8 +1,8 @@
 //! The rules about workloads and their containers.
 
 use crate::{
-    Container, Hook, ImageRef, MountSource, Namespace, NetworkMode, Part, Peer, Resources, Subject,
-    is_helper_image, matches_star,
+    Container, Hook, HostSettings, ImageRef, MountSource, Namespace, NetworkMode, Part, Peer, Resources,
+    Subject, is_helper_image, matches_star,
 };
 
 use super::{
@@ -118,11 +118,38 @@ impl Check<'_> {
         if is_host(container.ipc_mode.as_ref()) {
             self.host_namespace("ipc", &["ipc", "hostIPC"]);
         }
-        let host = &container.host;
+        // All fields are named, so that the compiler asks about a new one: it may weaken the isolation of a container.
+        let HostSettings {
+            userns_mode,
+            uts_mode,
+            cgroup,
+            // With the privileges.
+            annotations: _,
+            // With the devices.
+            device_requests: _,
+            device_cgroup_rules: _,
+            // With the hooks.
+            post_start: _,
+            pre_stop: _,
+            // No rule is about these.
+            platform: _,
+            runtime: _,
+            cgroup_parent: _,
+            dns_opt: _,
+            block_io: _,
+            memory_swappiness: _,
+            oom_kill_disable: _,
+            oom_score_adj: _,
+            cpu_realtime_period: _,
+            cpu_realtime_runtime: _,
+            storage_opt: _,
+            non_root: _,
+            mount_options: _,
+        } = &*container.host;
         for (name, mode, keys) in [
-            ("user", &host.userns_mode, &["userns_mode"]),
-            ("uts", &host.uts_mode, &["uts"]),
-            ("cgroup", &host.cgroup, &["cgroup"]),
+            ("user", userns_mode, &["userns_mode"]),
+            ("uts", uts_mode, &["uts"]),
+            ("cgroup", cgroup, &["cgroup"]),
         ] {
             if mode.as_deref() == Some("host") {
                 self.host_namespace(name, keys);

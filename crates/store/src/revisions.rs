@@ -130,13 +130,27 @@ impl Store {
         })
     }
 
-    /// The stacks of all kept revisions of an application, each once. Those that were encrypted with a key that is lost are
-    /// left out.
+    /// Like [`Self::stack`], and `None` also if another release stored it in a form that this one cannot read.
+    pub fn readable_stack(&self, revision: &Revision) -> Result<Option<Stack>, Error> {
+        let (app, number) = (&revision.app, revision.number);
+        let text =
+            self.read("a stack", |connection| stack_text(connection, &self.seal, app, to_sql(number)))?;
+        let Some(text) = text else { return Ok(None) };
+        let stack = serde_json::from_str(&text).ok();
+        if stack.is_none() {
+            // Without the error, which may quote a value of the stack.
+            tracing::warn!(%app, number, "the stack of a revision is unreadable and is ignored");
+        }
+        Ok(stack)
+    }
+
+    /// The stacks of all kept revisions of an application, each once. Those that were encrypted with a key that is lost, or
+    /// that another release stored in a form that this one cannot read, are left out.
     pub fn stacks(&self, app: &AppName) -> Result<Vec<Stack>, Error> {
         let mut seen = BTreeSet::new();
         let revisions = self.revisions(app)?.into_iter();
         let new = revisions.filter(|revision| seen.insert(revision.stack.clone()));
-        new.filter_map(|revision| self.stack(app, revision.number).transpose()).collect()
+        new.filter_map(|revision| self.readable_stack(&revision).transpose()).collect()
     }
 
     /// Replaces the stored copy of a stack, which was encrypted with a key that is lost.

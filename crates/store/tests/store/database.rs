@@ -238,6 +238,24 @@ fn unreadable_row_loses_no_other_row_and_no_pin() {
 }
 
 #[test]
+fn unreadable_stack_loses_no_other_stack() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(directory.path()).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    for image in ["web:1", "web:2"] {
+        run(&store, image, Outcome::Succeeded);
+    }
+    let other = rusqlite::Connection::open(state.database()).unwrap();
+    other
+        .execute_batch(
+            "UPDATE stacks SET stack = '[' WHERE hash = (SELECT stack FROM revisions WHERE number = 2);",
+        )
+        .unwrap();
+    assert_eq!(store.stacks(&shop()).unwrap(), [stack("web:1", vec![])]);
+    assert!(matches!(store.stack(&shop(), 2), Err(Error::Read { what: "a stack", .. })));
+}
+
+#[test]
 fn damaged_database_is_moved_aside_and_the_agent_id_kept() {
     type Damage = fn(&Path);
     fn without(path: &Path, table: &str) {

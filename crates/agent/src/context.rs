@@ -7,7 +7,8 @@ use tokio::sync::{Notify, broadcast, watch};
 use driftless_clock::Clock;
 use driftless_metrics::Metrics;
 use driftless_model::{
-    Actor, AgentId, AppName, Application, Event, EventKind, ManagedApplications, Mask, Stack, Timestamp,
+    Actor, AgentId, AppName, Application, Event, EventKind, ManagedApplications, Mask, Revision, Stack,
+    Timestamp,
 };
 use driftless_store::{ContentDir, Store};
 
@@ -154,6 +155,15 @@ impl AppContext {
     /// A mask that hides the secrets of these stacks.
     pub(crate) fn mask_of<'a>(&self, stacks: impl IntoIterator<Item = &'a Stack>) -> Mask {
         self.services.mask.with_stacks(stacks)
+    }
+
+    /// The revisions in the database, newest first. `None`, with a warning: they cannot be read.
+    pub(crate) fn readable_revisions(&self) -> Option<Vec<Revision>> {
+        let revisions = self.store().revisions(self.name());
+        let warn = |error: &driftless_store::Error| {
+            tracing::warn!(app = %self.name(), error = chain(error), "could not read the revisions");
+        };
+        revisions.inspect_err(warn).ok()
     }
 
     /// The stacks of all kept revisions. What runs may be of any of them.

@@ -6,7 +6,7 @@ use driftless_model::{
 };
 use driftless_plan::{CommitSpan, Round, resolved_digests};
 
-use crate::context::AppContext;
+use crate::{context::AppContext, error::chain};
 
 /// The failure of a revision, if it has failed. The reason is masked. `span`: its own time, with the revisions that it has overtaken.
 pub(crate) fn failed_now(
@@ -70,28 +70,39 @@ pub(crate) fn last_healthy(
     failing: &Revision,
     admission: &AdmissionPolicy,
 ) -> Option<Revision> {
-    let store = context.store();
-    let history = store.revisions(context.name()).ok()?;
-    let is_admitted = |stack: &Stack| admission.violations(stack).is_empty();
+    let history = context.readable_revisions()?;
+    let is_admitted = |revision: &Revision| {
+        readable_stack(context, revision).is_some_and(|stack| admission.violations(&stack).is_empty())
+    };
     let is_healthy = |revision: &&Revision| {
         revision.number < failing.number
             && revision.is_way_back()
             && !is_same_version(&history, revision, failing)
-            && matches!(store.stack(context.name(), revision.number), Ok(Some(stack)) if is_admitted(&stack))
+            && is_admitted(revision)
     };
     history.iter().find(is_healthy).cloned()
 }
 
+/// The stack of a revision. `None`, with a warning: it cannot be read.
+fn readable_stack(context: &AppContext, revision: &Revision) -> Option<Stack> {
+    let stack = context.store().readable_stack(revision);
+    let warn = |error: &driftless_store::Error| {
+        let (app, error) = (context.name(), chain(error));
+        tracing::warn!(%app, revision = revision.number, error, "could not read the stack of a revision");
+    };
+    stack.inspect_err(warn).ok().flatten()
+}
+
 /// The hash of a revision as the target of a rollback, which follows the settings for rollbacks and has no canary.
 pub(crate) fn hash_as_target(context: &AppContext, back: &Revision) -> StackHash {
-    let stack = context.store().stack(context.name(), back.number).ok().flatten();
+    let stack = readable_stack(context, back);
     stack.map_or_else(|| back.stack.clone(), |stack| StackHash::of(&stack.for_rollback()))
 }
 
 /// The failed commit of an application that went back by itself and has no record any more. `None`: the newest revision is none that
 /// the application went back to.
 pub(crate) fn failed_before(context: &AppContext) -> Option<FailedCommit> {
-    let history = context.store().revisions(context.name()).ok()?;
+    let history = context.readable_revisions()?;
     let (newest, before) = history.split_first()?;
     let back_to = newest.rollback_of.filter(|_| newest.cause == Cause::AutomaticRollback)?;
     let (failed, reason) = before.iter().find_map(|revision| match &revision.outcome {

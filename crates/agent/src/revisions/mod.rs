@@ -101,11 +101,10 @@ struct TargetKey {
 impl Revisions {
     /// Continues with the newest revision in the database.
     pub(crate) fn load(context: &AppContext) -> Self {
-        let current = context.store().current(context.name()).ok().flatten();
         let loss = StateLoss::default();
-        let history = context.store().revisions(context.name()).unwrap_or_default();
+        let history = context.readable_revisions().unwrap_or_default();
         Self {
-            current,
+            current: history.first().cloned(),
             open_since: open_since(&history),
             last_target: None,
             requests: UserRequests::default(),

@@ -18,6 +18,32 @@ fn attempt(application: &Application) -> u32 {
     application.status.operation.as_ref().map_or(0, |operation| operation.attempt)
 }
 
+/// Otherwise it would seem that no version was reached, and nothing would be kept of it or protect its data.
+#[tokio::test(start_paused = true)]
+async fn round_fails_while_the_reached_version_is_unreadable() {
+    let mut it = Simulation::idle();
+    it.keep_on_disk();
+    let database = it.database();
+    it.git.push(WEB);
+    let it = it.begun();
+    it.synced_with_tip().await;
+    it.docker.faults(|faults| faults.registry = Some(BTreeSet::from(["web:1".to_owned()])));
+    it.push(&WEB.replace("web:1", "web:2")).await;
+    minutes(1).await;
+    assert_eq!(it.images(), ["web:1"], "it runs on while the image is missing\n{}", it.story());
+
+    database.execute_batch("ALTER TABLE stacks RENAME TO away").unwrap();
+    let is_unread = |it: &Application| it.status.message.contains("could not read a stack");
+    it.until("the round fails", is_unread).await;
+    minutes(1).await;
+    assert_eq!(it.images(), ["web:1"], "{}", it.story());
+
+    database.execute_batch("ALTER TABLE away RENAME TO stacks").unwrap();
+    it.docker.faults(|faults| faults.registry = None);
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["web:2"], "{}", it.story());
+}
+
 #[tokio::test(start_paused = true)]
 async fn events_do_not_shorten_the_pause_after_a_failed_round() {
     let it = Simulation::of(WEB);

@@ -125,7 +125,8 @@ impl Mounts {
             ));
         }
         let kept = mounted_by_others(&target.stack, observed);
-        let older = Arc::new(older_services(context, target, observed, record));
+        let older = older_services(context, target, observed, record);
+        let older = Arc::new(older.map_err(|error| chain(&error))?);
         let covers = |prepared: &&PreparedMounts| prepared.covers(&target.hash, &kept, &older, now);
         let prepared = self.prepared.as_ref().filter(covers);
         if let Some(prepared) = prepared.filter(|prepared| !prepared.is_without_folder) {
@@ -173,7 +174,7 @@ impl Mounts {
             let mut of_older = write_older(context, &older, Arc::clone(&rendered.contents)).await?;
             if !of_older.is_empty()
                 && let Some(repository) = repository
-                && let Some(reached) = reached_last(context, target, record)
+                && let Some(reached) = reached_last(context, target, record).map_err(|error| chain(&error))?
             {
                 let again = contents_of(repository, &reached.commit.id, rendered.spec.clone()).await;
                 let log = |error: &git::Error| {
@@ -245,15 +246,15 @@ fn older_services(
     target: &TargetRevision,
     observed: &Observed,
     record: &Record,
-) -> OlderServices {
+) -> Result<OlderServices, store::Error> {
     let instances = observed.instances.values();
     let of_target = |instance: &Instance| target.hashes.specs.get(&instance.instance.workload);
     let older = instances.filter(|instance| of_target(instance) != Some(&instance.spec));
     let older: BTreeSet<&WorkloadName> = older.map(|instance| &instance.instance.workload).collect();
     if older.is_empty() {
-        return OlderServices::new();
+        return Ok(OlderServices::new());
     }
-    let before = reached_stack(context, target, record);
+    let before = reached_stack(context, target, record)?;
     let mut services = before.map(|before| before.workloads).unwrap_or_default();
     services.retain(|name, workload| {
         let is_desired = target.stack.workloads.get(name).is_some_and(|wanted| wanted.is_like(workload));
@@ -262,7 +263,7 @@ fn older_services(
             && workload.job_or_template().is_none()
             && mounts_secrets(workload)
     });
-    services
+    Ok(services)
 }
 
 fn mounts_secrets(workload: &Workload) -> bool {

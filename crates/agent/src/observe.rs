@@ -72,7 +72,11 @@ impl<D: Docker> Observer<D> {
         target: &TargetRevision,
         record: &Record,
     ) -> Result<Observed, docker::Error> {
-        let before = reached_stack(context, target, record);
+        // It only names further images and probes. Decisions read it again, and are not made without it.
+        let before = reached_stack(context, target, record).unwrap_or_else(|error| {
+            tracing::warn!(error = chain(&error), "could not read which version was reached last");
+            None
+        });
         let mut observed = if target.policy.engine == EngineKind::Swarm {
             self.observe_services(context, &target.stack, record).await?
         } else {

@@ -258,15 +258,13 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         }
         // Not before: containers of another agent, or of a version that is not known any more, may use the files.
         let repository = self.repository().cloned();
-        let (link, record) = (repository.as_ref(), self.record.get());
-        let prepared = self.mounts.prepare(&self.context, link, &self.desired, &target, &observed, record);
-        match prepared.await {
-            Ok(MountedFiles { lacking, awaited }) => {
-                (observed.lacking_secrets, observed.claims.awaited_folder) = (lacking, awaited);
-            }
-            Err(error) => return self.fail(Some(&target), &error),
+        if let Some(next) = self.prepare_mounts(repository.as_ref(), &target, &mut observed).await {
+            return next;
         }
-        let reached = reached_stack(&self.context, &target, self.record.get());
+        let reached = match reached_stack(&self.context, &target, self.record.get()) {
+            Ok(reached) => reached,
+            Err(error) => return self.fail(Some(&target), &chain(&error)),
+        };
         let masked = self.hide_secrets(&target, &observed, reached.is_some());
         let mask = masked.mask().clone();
         let agent = self.context.agent().clone();
@@ -368,6 +366,25 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             () = self.stop.cancelled() => return Err(Next::Sleep(None)),
         };
         observed.map_err(|error| self.fail_to_observe(target, &error))
+    }
+
+    /// Writes the mounted files of a target. If that fails, the round ends with the result.
+    async fn prepare_mounts(
+        &mut self,
+        repository: Option<&RepositoryLink<S>>,
+        target: &TargetRevision,
+        observed: &mut Observed,
+    ) -> Option<Next> {
+        let record = self.record.get();
+        let prepared =
+            self.mounts.prepare(&self.context, repository, &self.desired, target, observed, record);
+        match prepared.await {
+            Ok(MountedFiles { lacking, awaited }) => {
+                (observed.lacking_secrets, observed.claims.awaited_folder) = (lacking, awaited);
+                None
+            }
+            Err(error) => Some(self.fail(Some(target), &error)),
+        }
     }
 
     /// Agrees with the agents on other managers of a Swarm, and asks for a fetch where another one has applied a newer commit.

@@ -353,7 +353,11 @@ fn select(connection: &Connection, app: &AppName, condition: &str) -> Result<Vec
     let mut rows = statement.query(params![app.as_str()])?;
     let mut revisions = Vec::new();
     while let Some(row) = rows.next()? {
-        let text: String = row.get(0)?;
+        // Not an error: a damaged row must not hide the others for good.
+        let Ok(text) = row.get::<_, String>(0) else {
+            tracing::warn!(%app, "a revision in the database is no text and is ignored");
+            continue;
+        };
         revisions.extend(readable::<Revision>("a revision", &text));
     }
     Ok(revisions)

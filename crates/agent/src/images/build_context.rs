@@ -38,7 +38,13 @@ impl<S: CommitSource> BuildContext<S> {
         planned: &Target<'_>,
         record: &Record,
     ) -> Self {
-        let reached = planned.reached.and_then(|_| reached_last(context, target, record));
+        let reached = planned.reached.and_then(|_| {
+            let last = reached_last(context, target, record);
+            last.unwrap_or_else(|error| {
+                tracing::warn!(error = chain(&error), "could not read which version was reached last");
+                None
+            })
+        });
         let commits = [Some(target.commit.id.clone()), reached.map(|revision| revision.commit.id)];
         let commits = commits.into_iter().flatten().collect();
         let mask = planned.mask.clone();

@@ -33,7 +33,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         }
         let scope = crate::observe::observe_scope(&target.stack, &target.images, self.record.get());
         let mut observed = self.observer.docker().observe(name, &scope).await?;
-        let reached = reached_stack(self.context, &target, self.record.get());
+        let reached = reached_stack(self.context, &target, self.record.get())?;
         let mask = self.context.mask_with_kept(&target.stack);
         let planned = target.for_planner(reached.as_ref(), self.context.agent(), &mask);
         plan::merge_adopted(&mut observed, self.record.get(), self.context.agent());

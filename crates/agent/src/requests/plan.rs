@@ -106,7 +106,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let (now, mut record) = (self.context.now(), record.clone());
         swarm::complete(&mut target, &mut observed, &mut record, self.context.agent(), now);
         let record = &record;
-        let reached = reached_stack(self.context, &target, record);
+        let reached = reached_stack(self.context, &target, record)?;
         let mask = self.context.mask_with_kept(&target.stack);
         let planned = target.for_planner(reached.as_ref(), self.context.agent(), &mask);
         let (clock, contents) = (self.context.clock(), Some(self.context.contents()));

@@ -2,18 +2,24 @@
 
 use driftless_model::{Outcome, Record, Revision, Stack, is_version_of, last_reached};
 use driftless_plan::with_scales;
+use driftless_store as store;
 
 use crate::{context::AppContext, revisions::target::TargetRevision};
 
 /// The stack that was last reached, unless it is the target, and the target is reached still. The planner asks what it had, and keeps its
-/// workloads while the target has to wait.
-pub(crate) fn reached_stack(context: &AppContext, target: &TargetRevision, record: &Record) -> Option<Stack> {
-    let last = reached_last(context, target, record)?;
+/// workloads while the target has to wait. `None` also if another release stored it in a form that this one cannot read: that lasts. An
+/// error means that nobody knows, and no decision about data may be made without it.
+pub(crate) fn reached_stack(
+    context: &AppContext,
+    target: &TargetRevision,
+    record: &Record,
+) -> Result<Option<Stack>, store::Error> {
+    let Some(last) = reached_last(context, target, record)? else { return Ok(None) };
     if last.stack == target.hash && record.settled.is_some() {
-        return None;
+        return Ok(None);
     }
-    let stack = context.store().stack(context.name(), last.number).ok()??;
-    Some(with_scales(&stack, record).into_owned())
+    let stack = context.store().readable_stack(&last)?;
+    Ok(stack.map(|stack| with_scales(&stack, record).into_owned()))
 }
 
 /// The revision that was reached last, also if it has failed since: its containers may have changed data that an older version would find.
@@ -22,8 +28,8 @@ pub(crate) fn reached_last(
     context: &AppContext,
     target: &TargetRevision,
     record: &Record,
-) -> Option<Revision> {
-    let mut history = context.store().revisions(context.name()).ok()?;
+) -> Result<Option<Revision>, store::Error> {
+    let mut history = context.store().revisions(context.name())?;
     // An older agent stored it with the failure alone.
     let failed = record.failed.as_ref().filter(|failed| failed.was_reached);
     for revision in &mut history {
@@ -34,7 +40,7 @@ pub(crate) fn reached_last(
     let is_reverted = succeeded.is_some_and(|succeeded| is_version_of(&history, succeeded, &target.hash));
     let goes_back = !target.is_newest() || is_reverted;
     let last = if goes_back { succeeded } else { last_reached(&history) };
-    last.cloned()
+    Ok(last.cloned())
 }
 
 #[cfg(test)]
@@ -71,7 +77,7 @@ mod tests {
         let new = new_revision(context.name());
         let run = |project: &str, outcomes: &[&Outcome]| run_as(&context, &new, project, outcomes);
         let last = |target: &TargetRevision, record: &Record| {
-            reached_last(&context, target, record).map(|revision| revision.number)
+            reached_last(&context, target, record).unwrap().map(|revision| revision.number)
         };
         let record = Record::default();
         run("a", &[&Outcome::Succeeded]);
@@ -107,7 +113,7 @@ mod tests {
         run_as(&context, &new, "a", &[&Outcome::Succeeded]);
         run_as(&context, &new, "b", &[&Outcome::Succeeded, &failed]);
         run_as(&context, &new, "a", &[]);
-        let last = reached_last(&context, &target("c"), &Record::default());
+        let last = reached_last(&context, &target("c"), &Record::default()).unwrap();
         assert_eq!(last.map(|revision| revision.number), Some(1));
     }
 
@@ -123,7 +129,7 @@ mod tests {
         let back = run_as(&context, &back, "a without a canary", &[&Outcome::Succeeded]);
         run_as(&context, &new, "c", &[&Outcome::Succeeded, &failed]);
         let last = |project: &str| {
-            let last = reached_last(&context, &target(project), &Record::default());
+            let last = reached_last(&context, &target(project), &Record::default()).unwrap();
             last.map(|revision| revision.number)
         };
         assert_eq!(last("a"), Some(back.number));

@@ -233,6 +233,8 @@ fn unreadable_row_loses_no_other_row_and_no_pin() {
         )
         .unwrap();
     assert_eq!(numbers(&store.revisions(&shop()).unwrap()), [1]);
+    other.execute_batch("UPDATE revisions SET revision = CAST(x'ff' AS TEXT) WHERE number = 2").unwrap();
+    assert_eq!(numbers(&store.revisions(&shop()).unwrap()), [1], "a damaged page");
     assert_eq!(store.record(&shop()).unwrap(), Record::default());
     assert!(matches!(store.pin(&shop()), Err(Error::Read { what: "a pin", .. })));
 }

@@ -238,30 +238,57 @@ impl Target {
     }
 }
 
-/// The keys that each service knows besides those of all receivers.
-const KEYS: [(&str, &[&str]); 13] = [
-    ("slack", &["urlEnv", "urlFile"]),
-    ("discord", &["urlEnv", "urlFile"]),
-    ("teams", &["urlEnv", "urlFile"]),
-    ("telegram", &["url", "tokenEnv", "tokenFile", "chat"]),
+/// The type of a receiver, of which [`target`] makes a [`Target`].
+#[derive(Clone, Copy)]
+enum ReceiverType {
+    Slack,
+    Discord,
+    Teams,
+    Telegram,
+    Ntfy,
+    Gotify,
+    Pushover,
+    Matrix,
+    Zulip,
+    Email,
+    Webhook,
+    Alertmanager,
+    Apprise,
+}
+
+/// The types of receivers: the name of each in the configuration, and the keys that it has besides those of all receivers.
+const TYPES: [(&str, ReceiverType, &[&str]); 13] = [
+    ("slack", ReceiverType::Slack, &["urlEnv", "urlFile"]),
+    ("discord", ReceiverType::Discord, &["urlEnv", "urlFile"]),
+    ("teams", ReceiverType::Teams, &["urlEnv", "urlFile"]),
+    ("telegram", ReceiverType::Telegram, &["url", "tokenEnv", "tokenFile", "chat"]),
     (
         "ntfy",
+        ReceiverType::Ntfy,
         &["url", "urlEnv", "urlFile", "tokenEnv", "tokenFile", "username", "passwordEnv", "passwordFile"],
     ),
-    ("gotify", &["url", "tokenEnv", "tokenFile"]),
-    ("pushover", &["url", "tokenEnv", "tokenFile", "userEnv", "userFile"]),
-    ("matrix", &["url", "tokenEnv", "tokenFile", "room"]),
-    ("zulip", &["url", "username", "tokenEnv", "tokenFile", "channel", "topic"]),
-    ("email", &["server", "port", "tls", "username", "passwordEnv", "passwordFile", "from", "to"]),
-    ("webhook", &["url", "urlEnv", "urlFile", "secretEnv", "secretFile"]),
-    ("alertmanager", &["url", "tokenEnv", "tokenFile", "username", "passwordEnv", "passwordFile"]),
-    ("apprise", &["url", "tag", "urlsEnv", "urlsFile"]),
+    ("gotify", ReceiverType::Gotify, &["url", "tokenEnv", "tokenFile"]),
+    ("pushover", ReceiverType::Pushover, &["url", "tokenEnv", "tokenFile", "userEnv", "userFile"]),
+    ("matrix", ReceiverType::Matrix, &["url", "tokenEnv", "tokenFile", "room"]),
+    ("zulip", ReceiverType::Zulip, &["url", "username", "tokenEnv", "tokenFile", "channel", "topic"]),
+    (
+        "email",
+        ReceiverType::Email,
+        &["server", "port", "tls", "username", "passwordEnv", "passwordFile", "from", "to"],
+    ),
+    ("webhook", ReceiverType::Webhook, &["url", "urlEnv", "urlFile", "secretEnv", "secretFile"]),
+    (
+        "alertmanager",
+        ReceiverType::Alertmanager,
+        &["url", "tokenEnv", "tokenFile", "username", "passwordEnv", "passwordFile"],
+    ),
+    ("apprise", ReceiverType::Apprise, &["url", "tag", "urlsEnv", "urlsFile"]),
 ];
 
 /// The names of all services.
 #[cfg(test)]
 pub(super) fn types() -> Vec<&'static str> {
-    KEYS.iter().map(|(kind, _)| *kind).collect()
+    TYPES.iter().map(|(word, _, _)| *word).collect()
 }
 
 /// Reads the value of `notifications`. Mistakes are reported.
@@ -320,14 +347,13 @@ fn receiver(value: Value<'_>, names: &mut BTreeSet<String>) -> Option<Notificati
     object.require("name");
     object.require("type");
     let name = object.parsed("name", receiver_name).unwrap_or_default();
-    let words = KEYS.map(|(kind, _)| (kind, kind));
-    let kind = object.word("type", &words)?;
-    let allowed = KEYS.iter().find(|(known, _)| *known == kind).map_or(&[][..], |(_, keys)| keys);
-    let of_services: BTreeSet<&str> = KEYS.iter().flat_map(|(_, keys)| keys.iter().copied()).collect();
+    let words = TYPES.map(|known| (known.0, known));
+    let (word, kind, allowed) = object.word("type", &words)?;
+    let of_services: BTreeSet<&str> = TYPES.iter().flat_map(|(_, _, keys)| keys.iter().copied()).collect();
     for key in of_services.into_iter().filter(|key| !allowed.contains(key)) {
         if let Some(value) = object.get(key) {
             value.error(format!(
-                "a receiver of the type `{kind}` has no `{key}`: it has {}",
+                "a receiver of the type `{word}` has no `{key}`: it has {}",
                 allowed.join(", ")
             ));
         }
@@ -335,7 +361,7 @@ fn receiver(value: Value<'_>, names: &mut BTreeSet<String>) -> Option<Notificati
     if !name.is_empty() && !names.insert(name.clone()) {
         value.error(format!("there is another receiver `{name}`: give each a `name` of its own"));
     }
-    let target = target(kind, &object, value)?;
+    let target = target(kind, word, &object, value)?;
     Some(NotificationReceiver {
         name,
         target,
@@ -355,10 +381,10 @@ fn receiver(value: Value<'_>, names: &mut BTreeSet<String>) -> Option<Notificati
     })
 }
 
-fn target(kind: &str, object: &Object<'_>, place: &Value<'_>) -> Option<Target> {
+fn target(kind: ReceiverType, word: &str, object: &Object<'_>, place: &Value<'_>) -> Option<Target> {
     let need = |what: &str, found: Option<Secret>| {
         if found.is_none() {
-            place.error(format!("a receiver of the type `{kind}` needs `{what}Env` or `{what}File`"));
+            place.error(format!("a receiver of the type `{word}` needs `{what}Env` or `{what}File`"));
         }
         found
     };
@@ -366,7 +392,7 @@ fn target(kind: &str, object: &Object<'_>, place: &Value<'_>) -> Option<Target> 
         let given = object.parsed("url", http_url);
         let found = given.or_else(|| default.map(str::to_owned));
         if found.is_none() {
-            place.error(format!("a receiver of the type `{kind}` needs `url`"));
+            place.error(format!("a receiver of the type `{word}` needs `url`"));
         }
         found
     };
@@ -379,49 +405,51 @@ fn target(kind: &str, object: &Object<'_>, place: &Value<'_>) -> Option<Target> 
         }
         let found = plain.or(hidden);
         if found.is_none() {
-            place.error(format!("a receiver of the type `{kind}` needs `url`, `urlEnv` or `urlFile`"));
+            place.error(format!("a receiver of the type `{word}` needs `url`, `urlEnv` or `urlFile`"));
         }
         found
     };
     let text = |key: &str| {
         let found = object.owned(key).filter(|text| !text.is_empty());
         if found.is_none() {
-            place.error(format!("a receiver of the type `{kind}` needs `{key}`"));
+            place.error(format!("a receiver of the type `{word}` needs `{key}`"));
         }
         found
     };
     Some(match kind {
-        "slack" => Target::Slack { url: need("url", secret(object, place, "url"))? },
-        "discord" => Target::Discord { url: need("url", secret(object, place, "url"))? },
-        "teams" => Target::Teams { url: need("url", secret(object, place, "url"))? },
-        "telegram" => Target::Telegram {
+        ReceiverType::Slack => Target::Slack { url: need("url", secret(object, place, "url"))? },
+        ReceiverType::Discord => Target::Discord { url: need("url", secret(object, place, "url"))? },
+        ReceiverType::Teams => Target::Teams { url: need("url", secret(object, place, "url"))? },
+        ReceiverType::Telegram => Target::Telegram {
             url: url(Some("https://api.telegram.org"))?,
             token: need("token", secret(object, place, "token"))?,
             chat: text("chat")?,
         },
-        "ntfy" => Target::Ntfy { url: any_url()?, login: login(object, place)? },
-        "gotify" => Target::Gotify { url: url(None)?, token: need("token", secret(object, place, "token"))? },
-        "pushover" => Target::Pushover {
+        ReceiverType::Ntfy => Target::Ntfy { url: any_url()?, login: login(object, place)? },
+        ReceiverType::Gotify => {
+            Target::Gotify { url: url(None)?, token: need("token", secret(object, place, "token"))? }
+        }
+        ReceiverType::Pushover => Target::Pushover {
             url: url(Some("https://api.pushover.net"))?,
             token: need("token", secret(object, place, "token"))?,
             user: need("user", secret(object, place, "user"))?,
         },
-        "matrix" => Target::Matrix {
+        ReceiverType::Matrix => Target::Matrix {
             url: url(None)?,
             token: need("token", secret(object, place, "token"))?,
             room: text("room")?,
         },
-        "zulip" => Target::Zulip {
+        ReceiverType::Zulip => Target::Zulip {
             url: url(None)?,
             bot: text("username")?,
             token: need("token", secret(object, place, "token"))?,
             channel: text("channel")?,
             topic: object.owned("topic").unwrap_or_else(|| "driftless".to_owned()),
         },
-        "email" => Target::Email(email(object, place, &text)?),
-        "webhook" => Target::Webhook { url: any_url()?, secret: secret(object, place, "secret") },
-        "alertmanager" => Target::Alertmanager { url: url(None)?, login: login(object, place)? },
-        _ => Target::Apprise {
+        ReceiverType::Email => Target::Email(email(object, place, &text)?),
+        ReceiverType::Webhook => Target::Webhook { url: any_url()?, secret: secret(object, place, "secret") },
+        ReceiverType::Alertmanager => Target::Alertmanager { url: url(None)?, login: login(object, place)? },
+        ReceiverType::Apprise => Target::Apprise {
             url: url(None)?,
             tag: object.owned("tag"),
             targets: secret(object, place, "urls"),

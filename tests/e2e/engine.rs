@@ -565,15 +565,15 @@ async fn hooks_run_and_a_failing_start_hook_stops_the_container() {
     let run = Action::RunHooks { container: name.clone(), instance };
     corner.act(run.clone()).await.unwrap();
     let log = words("cat /data/log");
-    let (_, text) = corner.engine.exec(&id, &log, Duration::from_secs(5)).await.unwrap();
-    assert_eq!(text, "started me\nthen me\n");
+    let printed = corner.engine.exec(&id, &log, Duration::from_secs(5)).await.unwrap();
+    assert_eq!(printed.output, "started me\nthen me\n");
     corner.act(Action::StopInstance { container: name.clone(), grace: None }).await.unwrap();
     // Another agent, that remembers nothing, finds them on the container.
     let later = connect(&host(), &corner.agent, corner.dir.path());
     later.perform(&corner.app, &Action::StartInstance { container: name.clone() }, &|_| {}).await.unwrap();
     later.perform(&corner.app, &run, &|_| {}).await.unwrap();
-    let (_, text) = corner.engine.exec(&id, &log, Duration::from_secs(5)).await.unwrap();
-    assert_eq!(text, "started me\nthen me\nstopping me\nstarted me\nthen me\n");
+    let printed = corner.engine.exec(&id, &log, Duration::from_secs(5)).await.unwrap();
+    assert_eq!(printed.output, "started me\nthen me\nstopping me\nstarted me\nthen me\n");
 
     container.host.post_start = vec![Hook { command: words("cat /no/such/file"), ..Hook::default() }];
     let creation = corner.creation(2, container);
@@ -856,8 +856,8 @@ async fn health_is_passed_on() {
     })
     .await;
     assert!(since > corner.instance(&id).await.created);
-    let (code, output) = corner.engine.exec(&id, &words("sh -c pwd"), Duration::from_secs(5)).await.unwrap();
-    assert_eq!((code, output.as_str()), (0, "/srv\n"));
+    let folder = corner.engine.exec(&id, &words("sh -c pwd"), Duration::from_secs(5)).await.unwrap();
+    assert_eq!(folder.success().as_deref(), Ok("/srv\n"));
     let late = corner.engine.exec(&id, &words("sleep 5"), Duration::from_millis(200)).await;
     assert!(matches!(late, Err(Error::Transient { .. })), "{late:?}");
 }

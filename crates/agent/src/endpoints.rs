@@ -8,7 +8,8 @@ use std::{
     time::Duration,
 };
 
-use driftless_docker::Docker;
+use driftless_docker as docker;
+use driftless_docker::{CommandResult, Docker};
 use driftless_model::{
     AppName, ContainerId, EngineKind, Observed, ReadyAddresses, ReadyEndpoints, Record, Stack, Timestamp,
 };
@@ -265,11 +266,8 @@ pub(crate) async fn drain<D: Docker>(
         let words =
             ["proxy-drain".to_owned(), drain.grace.as_millis().to_string()].into_iter().chain(addresses);
         let command: Vec<String> = drain.entrypoint.iter().cloned().chain(words).collect();
-        let error = match docker.exec(&drain.proxy, &command, drain.grace.saturating_add(DEADLINE)).await {
-            Ok((0, _)) => return None,
-            Ok((code, output)) => format!("exit code {code}: {}", output.trim()),
-            Err(error) => chain(&error),
-        };
+        let ran = docker.exec(&drain.proxy, &command, drain.grace.saturating_add(DEADLINE)).await;
+        let Err(error) = success(ran) else { return None };
         tracing::warn!(app = %app, proxy = drain.proxy.short(), error,
             "could not wait for the connections of a container; it is stopped now");
         Some(drain.proxy.clone())
@@ -280,12 +278,13 @@ pub(crate) async fn drain<D: Docker>(
 async fn report<D: Docker>(docker: &Arc<D>, proxy: ProxyEndpoints) -> (ProxyEndpoints, Result<(), String>) {
     let words = std::iter::once("proxy-ready".to_owned()).chain(proxy.endpoints.words());
     let command: Vec<String> = proxy.entrypoint.iter().cloned().chain(words).collect();
-    let result = match docker.exec(&proxy.container, &command, DEADLINE).await {
-        Ok((0, _)) => Ok(()),
-        Ok((code, output)) => Err(format!("exit code {code}: {}", output.trim())),
-        Err(error) => Err(chain(&error)),
-    };
-    (proxy, result)
+    let ran = docker.exec(&proxy.container, &command, DEADLINE).await;
+    (proxy, success(ran))
+}
+
+/// Whether a command of a proxy ran and succeeded. An error is in words.
+fn success(ran: Result<CommandResult, docker::Error>) -> Result<(), String> {
+    ran.map_err(|error| chain(&error))?.success().map(drop)
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use std::{collections::BTreeSet, future::Future, time::Duration};
 use tokio::{sync::broadcast, time::Instant};
 
 use driftless_docker::{
-    BuildInputs, Claim, Docker, Effect, EngineEvent, Error, FileChanges, ImageQuestion, LogOptions,
-    LogStream, NewestImage, ObserveScope, RegistryError, SignatureError, SignatureQuestion, SignedImage,
+    BuildInputs, Claim, CommandResult, Docker, Effect, EngineEvent, Error, FileChanges, ImageQuestion,
+    LogOptions, LogStream, NewestImage, ObserveScope, RegistryError, SignatureError, SignatureQuestion,
+    SignedImage,
 };
 use driftless_metrics::{Called, EngineCall, Metrics};
 use driftless_model::{
@@ -104,7 +105,7 @@ impl<D: Docker> Docker for MeasuredEngine<D> {
         container: &ContainerId,
         command: &[String],
         timeout: Duration,
-    ) -> Result<(i64, String), Error> {
+    ) -> Result<CommandResult, Error> {
         self.measure(EngineCall::new("exec"), self.engine.exec(container, command, timeout)).await
     }
 
@@ -113,7 +114,7 @@ impl<D: Docker> Docker for MeasuredEngine<D> {
         container: &ContainerId,
         command: &[String],
         timeout: Duration,
-    ) -> Result<(i64, String), Error> {
+    ) -> Result<CommandResult, Error> {
         self.measure(EngineCall::new("exec"), self.engine.probe(container, command, timeout)).await
     }
 

@@ -33,7 +33,7 @@ impl<D: Docker> Exec for EngineExec<D> {
     ) -> Pin<Box<dyn Future<Output = Result<i64, ExecError>> + Send + 'a>> {
         Box::pin(async move {
             match self.0.probe(container, command, timeout).await {
-                Ok((code, _)) => Ok(code),
+                Ok(result) => Ok(result.code),
                 Err(error) if error.is_unanswered() => Err(ExecError::Unanswered),
                 Err(error) => Err(ExecError::Failed(chain(&error))),
             }

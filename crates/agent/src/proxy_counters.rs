@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use driftless_docker::Docker;
+use driftless_docker::{CommandResult, Docker};
 use driftless_metrics::ProxyCounts;
 use driftless_model::{AppName, ContainerId, PortCounters, proxy_of};
 use driftless_plan::ProxyEndpoints;
@@ -79,9 +79,9 @@ impl<D: Docker> EngineProxyCounters<D> {
         let command: Vec<String> =
             proxy.entrypoint.into_iter().chain(["proxy-counters".to_owned()]).collect();
         let text = match self.docker.exec(&proxy.container, &command, DEADLINE).await {
-            Ok((0, output)) => output,
+            Ok(CommandResult { code: 0, output }) => output,
             // A proxy that is being replaced, or of an earlier release.
-            Ok((_, output)) => {
+            Ok(CommandResult { output, .. }) => {
                 tracing::debug!(%app, proxy = proxy.name, output, "could not read the counters of a proxy");
                 return None;
             }

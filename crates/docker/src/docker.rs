@@ -22,7 +22,8 @@ use crate::{
     registry::{ImageQuestion, NewestImage, RegistryError, SignatureError, SignatureQuestion, SignedImage},
 };
 
-/// A Docker host: what the agent needs of it.
+/// A Docker host: what the agent needs of it. `Engine` is a real one, `SimulatedEngine` that of the tests, and `MeasuredEngine` of the
+/// agent adds metrics to either.
 pub trait Docker: Send + Sync + 'static {
     /// Observes everything that belongs to one application, and the objects that `scope` names.
     fn observe(
@@ -82,13 +83,13 @@ pub trait Docker: Send + Sync + 'static {
     /// Whether the engine answers, which takes a few seconds at most.
     fn ping(&self) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Runs a command inside a running container and returns its exit code and the end of its output.
+    /// Runs a command inside a running container until it ends.
     fn exec(
         &self,
         container: &ContainerId,
         command: &[String],
         timeout: Duration,
-    ) -> impl Future<Output = Result<(i64, String), Error>> + Send;
+    ) -> impl Future<Output = Result<CommandResult, Error>> + Send;
 
     /// Runs the command of a probe like [`Self::exec`]. It fails while an earlier run of it that took too long has not ended.
     fn probe(
@@ -96,7 +97,7 @@ pub trait Docker: Send + Sync + 'static {
         container: &ContainerId,
         command: &[String],
         timeout: Duration,
-    ) -> impl Future<Output = Result<(i64, String), Error>> + Send;
+    ) -> impl Future<Output = Result<CommandResult, Error>> + Send;
 
     /// Runs the health check of a running container once, as the engine does: its command, or its script in the shell of
     /// its image. Returns whether it succeeded. A check that takes longer than its time limit has failed and may still run.
@@ -138,6 +139,30 @@ pub trait Docker: Send + Sync + 'static {
     /// The engine's events from now on. If the engine answers, the first event of a new receiver is
     /// [`EngineEvent::Connected`].
     fn events(&self) -> broadcast::Receiver<EngineEvent>;
+}
+
+/// The result of a command that ran inside a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandResult {
+    /// The exit code.
+    pub code: i64,
+    /// The end of the output.
+    pub output: String,
+}
+
+impl CommandResult {
+    /// The output of a command that succeeded, or why it failed.
+    ///
+    /// # Errors
+    ///
+    /// If the exit code is not 0.
+    pub fn success(self) -> Result<String, String> {
+        if self.code == 0 {
+            Ok(self.output)
+        } else {
+            Err(format!("exit code {}: {}", self.code, self.output.trim()))
+        }
+    }
 }
 
 /// Objects to observe for an application besides those that carry its labels.

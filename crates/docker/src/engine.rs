@@ -19,7 +19,7 @@ use crate::{
     cache::Cache,
     connection::{Connection, EngineInfo},
     container_files, disk_space,
-    docker::{Claim, Docker, Effect, EngineEvent, FileChanges, ObserveScope},
+    docker::{Claim, CommandResult, Docker, Effect, EngineEvent, FileChanges, ObserveScope},
     error::Error,
     events::EventWatcher,
     exec::Exec,
@@ -175,11 +175,6 @@ impl Engine {
         })
     }
 
-    /// Whether the engine answers.
-    pub async fn ping(&self) -> Result<(), Error> {
-        self.connection.ping().await.map_err(|error| error.classify("reach the Docker Engine"))
-    }
-
     /// The facts that the engine stated about itself; `None` while it is unreachable.
     pub fn info(&self) -> Option<EngineInfo> {
         self.connection.info()
@@ -274,7 +269,7 @@ impl Docker for Engine {
         container: &ContainerId,
         command: &[String],
         timeout: Duration,
-    ) -> Result<(i64, String), Error> {
+    ) -> Result<CommandResult, Error> {
         self.exec.run(container, command, timeout).await
     }
 
@@ -283,7 +278,7 @@ impl Docker for Engine {
         container: &ContainerId,
         command: &[String],
         timeout: Duration,
-    ) -> Result<(i64, String), Error> {
+    ) -> Result<CommandResult, Error> {
         self.exec.probe(container, command, timeout).await
     }
 

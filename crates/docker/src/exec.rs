@@ -14,6 +14,7 @@ use crate::{
     call_error::CallError,
     connection::Connection,
     deadline::{DEADLINE, within},
+    docker::CommandResult,
     error::Error,
 };
 
@@ -62,14 +63,14 @@ impl Exec {
         Self { connection: Arc::clone(connection), attribution: Arc::clone(attribution) }
     }
 
-    /// Runs a command and returns its exit code and the end of its output. A command that takes longer than `timeout`
+    /// Runs a command until it ends. A command that takes longer than `timeout`
     /// is a failure; the engine has no call to end it.
     pub(crate) async fn run(
         &self,
         container: &ContainerId,
         command: &[String],
         timeout: Duration,
-    ) -> Result<(i64, String), Error> {
+    ) -> Result<CommandResult, Error> {
         let ran = async {
             let id = self.create(container, with_output(command)).await?;
             self.run_created(&id, LONG_OUTPUT, timeout).await
@@ -84,7 +85,7 @@ impl Exec {
         container: &ContainerId,
         command: &[String],
         timeout: Duration,
-    ) -> Result<(i64, String), Error> {
+    ) -> Result<CommandResult, Error> {
         let command = &ProbeCommand { words: command.to_vec(), limit: timeout };
         let ran = async {
             self.check_hanging(container, command).await?;
@@ -123,8 +124,8 @@ impl Exec {
     async fn classified(
         &self,
         container: &ContainerId,
-        ran: Result<(i64, String), CallError>,
-    ) -> Result<(i64, String), Error> {
+        ran: Result<CommandResult, CallError>,
+    ) -> Result<CommandResult, Error> {
         let doing = format!("run a command in {}", container.short());
         match ran {
             Ok(ran) => Ok(ran),
@@ -160,8 +161,8 @@ impl Exec {
             }
             _ => return Err(Error::Refused { doing, message: "it has no test".to_owned() }),
         };
-        let (code, _) = self.run(container, &command, check.timeout.unwrap_or(HEALTH_TIMEOUT)).await?;
-        Ok(code == 0)
+        let result = self.run(container, &command, check.timeout.unwrap_or(HEALTH_TIMEOUT)).await?;
+        Ok(result.code == 0)
     }
 
     /// Makes a command that [`Self::run_created`] can run. Nothing runs yet.
@@ -177,16 +178,16 @@ impl Exec {
         Ok(id)
     }
 
-    /// Runs a command, and returns its exit code and at most so many of the last bytes of its output.
+    /// Runs a command until it ends, and keeps at most so many of the last bytes of its output.
     pub(crate) async fn run_created(
         &self,
         id: &str,
         most: usize,
         timeout: Duration,
-    ) -> Result<(i64, String), CallError> {
+    ) -> Result<CommandResult, CallError> {
         let output = within(timeout, self.output(id, most)).await?;
         let ended = self.connection.call(DEADLINE, self.connection.docker().inspect_exec(id)).await?;
-        Ok((exit_code(&ended)?, output))
+        Ok(CommandResult { code: exit_code(&ended)?, output })
     }
 
     async fn output(&self, id: &str, most: usize) -> Result<String, CallError> {

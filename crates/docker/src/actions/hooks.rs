@@ -15,6 +15,7 @@ use crate::{
     call_error::{CallError, tolerate},
     catalogue::Settled,
     connection::Connection,
+    docker::CommandResult,
     error::Error,
     exec::{Exec, OUTPUT},
     from_engine,
@@ -196,12 +197,12 @@ impl Hooks {
             Err(error) => return Err(not_run(error)),
         };
         match self.exec.run_created(&exec, OUTPUT, limit).await {
-            Ok((0, _)) => Ok(()),
+            Ok(CommandResult { code: 0, .. }) => Ok(()),
             // The end of a pre_stop hook is logged here, where nobody knows the secrets of the application.
-            Ok((code, _)) if kind == "pre_stop" => {
+            Ok(CommandResult { code, .. }) if kind == "pre_stop" => {
                 Err(HookError::Failed(format!("its {kind} command ended with code {code}")))
             }
-            Ok((code, output)) => {
+            Ok(CommandResult { code, output }) => {
                 let output = last_lines(&output);
                 let message = format!("its {kind} command `{program}` ended with code {code}: {output}");
                 Err(HookError::Failed(message))

@@ -22,7 +22,7 @@ use super::{
     user_action::UserAction,
 };
 use crate::{
-    docker::{Claim, Docker, Effect, EngineEvent, FileChanges, ObserveScope},
+    docker::{Claim, CommandResult, Docker, Effect, EngineEvent, FileChanges, ObserveScope},
     error::Error,
     image_build::BuildInputs,
     logs::{LogOptions, LogStream},
@@ -450,8 +450,9 @@ impl Docker for SimulatedEngine {
         container: &ContainerId,
         command: &[String],
         _timeout: Duration,
-    ) -> Result<(i64, String), Error> {
+    ) -> Result<CommandResult, Error> {
         let doing = format!("run a command in {container}");
+        let succeeded = CommandResult { code: 0, output: String::new() };
         self.client.call(&doing).await?;
         let mut state = self.host.state();
         let state = &mut *state;
@@ -459,12 +460,12 @@ impl Docker for SimulatedEngine {
         match all.find(|found| found.id == *container && found.is_running()) {
             Some(found) if is_proxy_image(&found.config.image) => {
                 state.proxies.entry(container.clone()).or_default().take(command);
-                Ok((0, String::new()))
+                Ok(succeeded)
             }
             Some(found) if state.faults.unhealthy.contains(&found.config.image) => {
-                Ok((1, "unhealthy".to_owned()))
+                Ok(CommandResult { code: 1, output: "unhealthy".to_owned() })
             }
-            Some(_) => Ok((0, String::new())),
+            Some(_) => Ok(succeeded),
             None => Err(Error::Refused { doing, message: "the container is not running".to_owned() }),
         }
     }
@@ -474,7 +475,7 @@ impl Docker for SimulatedEngine {
         container: &ContainerId,
         command: &[String],
         timeout: Duration,
-    ) -> Result<(i64, String), Error> {
+    ) -> Result<CommandResult, Error> {
         self.exec(container, command, timeout).await
     }
 

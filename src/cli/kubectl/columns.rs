@@ -9,8 +9,15 @@ use super::{
 use crate::{cli::screen::Paint, cli::table::Cell};
 use driftless_model::{Kind, Timestamp};
 
+/// The extent of a table: `Wide` has further columns (`-o wide`).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Width {
+    Normal,
+    Wide,
+}
+
 /// The headers of the table.
-pub(super) fn head(kind: Kind, is_wide: bool) -> Vec<&'static str> {
+pub(super) fn head(kind: Kind, width: Width) -> Vec<&'static str> {
     let (mut head, wide): (Vec<_>, &[_]) = match kind {
         Kind::Pod => (
             vec!["NAME", "READY", "STATUS", "RESTARTS", "AGE"],
@@ -37,7 +44,7 @@ pub(super) fn head(kind: Kind, is_wide: bool) -> Vec<&'static str> {
         ),
         Kind::Namespace => (vec!["NAME", "STATUS", "AGE"], &[]),
     };
-    if is_wide {
+    if width == Width::Wide {
         head.extend(wide);
     }
     head
@@ -46,11 +53,11 @@ pub(super) fn head(kind: Kind, is_wide: bool) -> Vec<&'static str> {
 const TEMPLATE: &[&str] = &["CONTAINERS", "IMAGES", "SELECTOR"];
 
 /// One row, without its name.
-pub(super) fn row(kind: Kind, it: &Value, is_wide: bool, now: Timestamp) -> Vec<Cell> {
+pub(super) fn row(kind: Kind, it: &Value, width: Width, now: Timestamp) -> Vec<Cell> {
     let age = || age::since(it.pointer("/metadata/creationTimestamp"), now);
     let number = |pointer: &str| count(it, pointer).to_string();
     let (mut row, wide): (Vec<Cell>, Vec<Cell>) = match kind {
-        Kind::Pod => return pod(it, is_wide, now),
+        Kind::Pod => return pod(it, width, now),
         Kind::Deployment => (
             vec![
                 of(count(it, "/status/readyReplicas"), count(it, "/spec/replicas")).into(),
@@ -129,7 +136,7 @@ pub(super) fn row(kind: Kind, it: &Value, is_wide: bool, now: Timestamp) -> Vec<
         ),
         Kind::Namespace => (vec![at(it, "/status/phase").into(), age().into()], vec![]),
     };
-    if is_wide {
+    if width == Width::Wide {
         row.extend(wide);
     }
     row
@@ -165,7 +172,7 @@ fn or_none(text: String) -> String {
     if text.is_empty() { "<none>".to_owned() } else { text }
 }
 
-fn pod(it: &Value, is_wide: bool, now: Timestamp) -> Vec<Cell> {
+fn pod(it: &Value, width: Width, now: Timestamp) -> Vec<Cell> {
     // Sidecars count as app containers.
     let is_sidecar = |it: &&Value| it["restartPolicy"] == "Always";
     let sidecars: Vec<&Value> = list(it, "/spec/initContainers").iter().filter(is_sidecar).collect();
@@ -194,7 +201,7 @@ fn pod(it: &Value, is_wide: bool, now: Timestamp) -> Vec<Cell> {
         restarts.into(),
         age::since(it.pointer("/metadata/creationTimestamp"), now).into(),
     ];
-    if is_wide {
+    if width == Width::Wide {
         row.push(or_none(at(it, "/status/podIP")).into());
         row.push(or_none(at(it, "/spec/nodeName")).into());
         // Nothing is scheduled, and there are no readiness gates.

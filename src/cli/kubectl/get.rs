@@ -11,7 +11,8 @@ use tokio::time::sleep;
 use super::{
     args::GetArgs,
     args::GetOutput,
-    columns, events, jsonpath,
+    columns::{self, Width},
+    events, jsonpath,
     objects::{self, Scope, Wanted, at, kind_of, objects, say_missing},
     unobserved::warn_of_unobserved,
 };
@@ -202,9 +203,10 @@ impl Printer<'_> {
         context: &Context<'_>,
     ) -> String {
         let is_wide = self.args.output == Some(GetOutput::Wide);
+        let width = if is_wide { Width::Wide } else { Width::Normal };
         let namespaces: BTreeSet<String> = all.iter().map(|it| at(it, "/metadata/namespace")).collect();
         let has_namespace = kind != Kind::Namespace && (self.args.all_namespaces || namespaces.len() > 1);
-        let mut head: Vec<&str> = columns::head(kind, is_wide);
+        let mut head: Vec<&str> = columns::head(kind, width);
         if has_namespace {
             head.insert(0, "NAMESPACE");
         }
@@ -224,7 +226,7 @@ impl Printer<'_> {
             let namespace = has_namespace.then(|| Cell::from(at(item, "/metadata/namespace")));
             let labels =
                 self.args.show_labels.then(|| columns::labels(item.pointer("/metadata/labels")).into());
-            let row = columns::row(kind, item, is_wide, context.clock.now());
+            let row = columns::row(kind, item, width, context.clock.now());
             let label =
                 |key: &String| item["metadata"]["labels"][key.as_str()].as_str().unwrap_or_default().into();
             let columns = self.args.label_columns.iter().map(label);

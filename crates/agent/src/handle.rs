@@ -248,7 +248,7 @@ impl Handle {
 
     /// With the collectors that this agent reports to.
     #[must_use]
-    pub fn with_fleet_targets(self, targets: FleetTargets) -> Self {
+    pub(crate) fn with_fleet_targets(self, targets: FleetTargets) -> Self {
         Self { fleet: self.fleet.with_targets(targets), ..self }
     }
 
@@ -266,7 +266,7 @@ impl Handle {
 
     /// With the collectors that this agent has joined.
     #[must_use]
-    pub fn with_enrolments(self, enrolments: Enrolments) -> Self {
+    pub(crate) fn with_enrolments(self, enrolments: Enrolments) -> Self {
         Self { fleet: self.fleet.with_enrolments(enrolments), ..self }
     }
 
@@ -283,7 +283,7 @@ impl Handle {
 
     /// With the revisions that keep their images.
     #[must_use]
-    pub fn with_image_retention(self, image_retention: ImageRetention) -> Self {
+    pub(crate) fn with_image_retention(self, image_retention: ImageRetention) -> Self {
         Self { image_retention, ..self }
     }
 

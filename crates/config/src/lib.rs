@@ -70,7 +70,7 @@ pub use named_files::{NamedFile, named_files, named_state_dir, names_engine};
 pub use notifications::{
     Email, Login, MailTls, NotificationReceiver, NotificationRoute, Notifications, Target,
 };
-pub use oidc::{OIDC_CALLBACK, Oidc};
+pub use oidc::Oidc;
 pub use origins::Origins;
 pub use policy::PolicyEntry;
 pub use schema::{schema, schema_of_repository};

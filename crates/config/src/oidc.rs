@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The path of the page at which the provider ends a log-in, below the page's own address.
-pub const OIDC_CALLBACK: &str = "auth/callback";
+const OIDC_CALLBACK: &str = "auth/callback";
 
 /// An OpenID provider, and the scopes of the people whom it has authenticated.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -57,7 +57,7 @@ pub struct Probe {
 
 impl Probe {
     /// The time from the start of a container until it has failed for good, if it never succeeds.
-    pub fn longest_time(&self) -> Duration {
+    pub(crate) fn longest_time(&self) -> Duration {
         self.initial_delay.saturating_add(self.period.saturating_mul(self.failure_threshold))
     }
 }

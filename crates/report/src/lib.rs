@@ -34,7 +34,7 @@ pub use ignore::{Ignore, InvalidRule};
 pub use json::{json, ndjson};
 pub use junit::junit;
 pub use markdown::{COMMENT_LIMIT, STEP_SUMMARY_LIMIT, markdown, marker};
-pub use report::{Action, App, Item, Kind, ObjectDiff, Report, SCHEMA_VERSION, Summary, Type};
+pub use report::{Action, App, Item, Kind, ObjectDiff, Report, Summary, Type};
 pub use sarif::sarif;
 pub use select::{InvalidSelector, Selector, ignore, keep_objects};
 pub use text::{diff, headline, text};

@@ -9,7 +9,7 @@ use driftless_model::{
 };
 
 /// Version of the JSON format. It rises when a reader of the previous version would misread the report.
-pub const SCHEMA_VERSION: u32 = 1;
+const SCHEMA_VERSION: u32 = 1;
 
 /// The kind of a change of an application as a whole.
 pub(crate) const APPLICATION: &str = "application";

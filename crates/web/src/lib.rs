@@ -66,7 +66,6 @@ pub use api::{Accepted, RollbackBody};
 pub use error::{ErrorBody, ErrorDetail};
 pub use fleet_keys::{CreatedInvite, EnrolledHost, EnrolmentBody, FleetKeys, InviteBody, OpenInvite};
 pub use fleet_requests::{FleetRequest, FleetRequestBody};
-pub use limits::BODY_LIMIT;
 pub use metrics::metrics_router;
 pub use notifications::TestMessage;
 pub use routes::openapi_paths;

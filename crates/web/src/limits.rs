@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The largest request body that is read, in bytes.
-pub const BODY_LIMIT: usize = 64 * 1024;
+pub(super) const BODY_LIMIT: usize = 64 * 1024;
 
 /// Time for the agent to accept or refuse a request.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(30);

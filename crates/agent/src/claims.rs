@@ -14,7 +14,7 @@ use driftless_store::{self as store, KnownApplication, Store};
 
 use crate::{
     Applications, absence::Absence, dependency_cycles::dependency_cycles, desired::Rendered,
-    failed_reads::FailedReads, repository::RepositoryView,
+    failed_reads::FailedReads, repository_view::RepositoryView,
 };
 
 /// Read of an application that is in no repository now, or whose manifests have errors.

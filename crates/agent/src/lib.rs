@@ -79,6 +79,7 @@ mod render;
 mod reopened;
 mod repository;
 mod repository_events;
+mod repository_view;
 mod request;
 mod requests;
 mod revisions;

@@ -10,7 +10,7 @@ use std::{
 use driftless_model::{AppName, ContainerId, ManagedApplications, Stack};
 use driftless_store::{self as store, KnownApplication, Store};
 
-use crate::{absence::Absence, claims::Claimant, desired::Desired, repository::RepositoryView};
+use crate::{absence::Absence, claims::Claimant, desired::Desired, repository_view::RepositoryView};
 
 /// The applications that have adopted containers, by the container.
 pub(crate) type Adopters = BTreeMap<ContainerId, AppName>;

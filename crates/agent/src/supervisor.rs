@@ -45,8 +45,9 @@ use crate::{
     other_agents::finder::AgentFinder,
     reconcile::{EngineServices, Reconciler, TaskSignals},
     render::reference_text,
-    repository::{RepositoryLinks, RepositoryView},
+    repository::RepositoryLinks,
     repository_events::{FetchEvents, report_commit},
+    repository_view::RepositoryView,
     request::Queued,
     state_loss::Loss,
 };

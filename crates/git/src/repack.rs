@@ -13,8 +13,10 @@ use std::{
 
 use gix::{ObjectId, objs::Kind, parallel::InOrderIter};
 use gix_pack::data::output::{self, count::objects::ObjectExpansion};
+use nix::sys::statvfs::statvfs;
 
 use super::{
+    error::Cause,
     history,
     mirror::{Damage, damage},
 };
@@ -43,6 +45,9 @@ pub(super) fn repack(
     wanted.extend(in_use.iter().copied().filter(|it| history::has_commit(repo, *it)));
     let before = pack_files(repo);
     let folder = pack_folder(repo);
+    if let Some(free) = free_space(&folder) {
+        check_space(free, &before)?;
+    }
     let written = pack_into(repo, wanted, repo, interrupt)?;
     for path in before {
         if !written.contains(&path) && path.starts_with(&folder) {
@@ -185,6 +190,26 @@ fn reachable(
     Ok(ids)
 }
 
+/// Fails if the packs could fill the disk, which containers may use, too. The new pack exists twice while it is indexed.
+fn check_space(free: u64, packs: &[PathBuf]) -> Result<(), Damage> {
+    let size: u64 = packs.iter().filter_map(|path| path.metadata().ok()).map(|found| found.len()).sum();
+    let needed = size.saturating_mul(2);
+    if needed <= free {
+        return Ok(());
+    }
+    let message = format!("its disk has {} MiB free, and packing can need {} MiB", free >> 20, needed >> 20);
+    Err(Damage { cause: Cause::DiskFull, message })
+}
+
+/// `None` if it is unknown. Then the write fails if there is too little.
+fn free_space(folder: &Path) -> Option<u64> {
+    let found = statvfs(folder).ok()?;
+    // The types differ between platforms.
+    #[allow(clippy::useless_conversion)]
+    let (blocks, size) = (u64::from(found.blocks_available()), u64::from(found.fragment_size()));
+    Some(blocks.saturating_mul(size))
+}
+
 fn check(interrupt: &AtomicBool) -> Result<(), Damage> {
     if interrupt.load(Ordering::Relaxed) {
         return Err(Damage::new("packing was cancelled"));
@@ -199,4 +224,22 @@ fn pack_folder(repo: &gix::Repository) -> PathBuf {
 fn pack_files(repo: &gix::Repository) -> Vec<PathBuf> {
     let entries = fs::read_dir(pack_folder(repo)).into_iter().flatten();
     entries.filter_map(Result::ok).map(|it| it.path()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packing_needs_twice_the_size_of_the_packs() {
+        let dir = tempfile::tempdir().unwrap();
+        let packs = [dir.path().join("a.pack"), dir.path().join("b.pack"), dir.path().join("gone.pack")];
+        for path in &packs[..2] {
+            fs::write(path, [0_u8; 100]).unwrap();
+        }
+        assert!(check_space(400, &packs).is_ok());
+        assert!(check_space(399, &packs).is_err_and(|damage| damage.cause == Cause::DiskFull));
+        assert!(free_space(dir.path()).is_some());
+        assert!(free_space(&packs[2]).is_none());
+    }
 }

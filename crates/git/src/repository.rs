@@ -11,6 +11,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use gix::ObjectId;
@@ -80,7 +81,12 @@ struct State {
     /// The commit that was verified since the start.
     verified: Option<ObjectId>,
     recloned_at: Option<Instant>,
+    /// `None` after a packing that succeeded.
+    packing_failed_at: Option<Instant>,
 }
+
+/// The pause after a failed packing. Each one reads the whole mirror and may fill the disk.
+const PACKING_PAUSE: Duration = Duration::from_hours(1);
 
 /// The mirror compared with the server.
 enum MirrorState {
@@ -225,12 +231,12 @@ impl Packing {
     }
 
     /// Begins to pack the mirror. Nothing else changes it meanwhile.
-    async fn start(&self, work: &Arc<MirrorWorker>, held: FetchGuard) {
+    async fn start(&self, work: &Arc<MirrorWorker>, mut held: FetchGuard) {
         let running = Arc::clone(&self.running).lock_owned().await;
         let (work, cancelled) = (Arc::clone(work), Arc::clone(&self.cancelled));
         tokio::spawn(async move {
             let pack = move |work: &MirrorWorker| {
-                work.pack(&cancelled);
+                work.pack(&mut held, &cancelled);
                 drop((held, running));
             };
             // After a panic, the next fetch verifies the mirror.
@@ -360,7 +366,8 @@ impl MirrorWorker {
         };
         let result = self.download(state, limits, look, known);
         let checkout = self.pause.note(commit, result, limits, self.options.clock.now())?;
-        let is_packing_due = self.fresh().is_ok_and(|repo| repack::is_due(&repo, most_packs));
+        let may_pack = state.packing_failed_at.is_none_or(|failed| failed.elapsed() >= PACKING_PAUSE);
+        let is_packing_due = may_pack && self.fresh().is_ok_and(|repo| repack::is_due(&repo, most_packs));
         Ok(Fetched { checkout, is_packing_due })
     }
 
@@ -622,15 +629,21 @@ impl MirrorWorker {
         }
     }
 
-    fn pack(&self, cancelled: &AtomicBool) {
+    fn pack(&self, state: &mut State, cancelled: &AtomicBool) {
+        // A panic is a failure, too.
+        state.packing_failed_at = Some(Instant::now());
         let packed =
             self.fresh().and_then(|repo| repack::repack(&repo, &self.mirror.commits_in_use(), cancelled));
+        state.packing_failed_at = packed.is_err().then(Instant::now);
         if let Err(damage) = packed
             && !cancelled.load(Ordering::Relaxed)
         {
             let mirror = self.mirror.path().display();
             tracing::warn!(%mirror, %damage, "could not pack the mirror");
-            self.mirror.suspect(damage.to_string());
+            // A full disk says nothing about the mirror.
+            if damage.cause == Cause::RepositoryDamaged {
+                self.mirror.suspect(damage.to_string());
+            }
         }
     }
 

@@ -294,6 +294,38 @@ async fn new_commits_do_not_wait_until_the_mirror_is_packed() {
     assert_eq!(repository.fetch(Some(&known(&newest))).await.unwrap().commit.id, next);
 }
 
+/// Each attempt reads the whole mirror and may fill the disk.
+#[tokio::test]
+async fn failed_packing_is_tried_again_after_an_hour() {
+    let origin = Origin::new();
+    let repository = local(&origin);
+    let mut newest = String::new();
+    for number in 0..22 {
+        newest = origin.commit("compose.yaml", &format!("number {number}"));
+        repository.fetch(None).await.unwrap();
+    }
+    let count = || packs(&origin.mirror(), "pack").len();
+    let before = count();
+    let in_the_way = origin.mirror().join("objects/pack/.tmp-repack");
+    fs::create_dir(&in_the_way).unwrap();
+    let poll = async || {
+        assert_eq!(repository.fetch(Some(&known(&newest))).await.unwrap().commit.id, newest);
+        // This waits for the packing.
+        repository.keep(vec![known(&newest)]).await.unwrap();
+    };
+    poll().await;
+    assert_eq!(count(), before);
+
+    fs::remove_dir(&in_the_way).unwrap();
+    poll().await;
+    assert_eq!(count(), before, "tried again at the next poll");
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_hours(1)).await;
+    tokio::time::resume();
+    poll().await;
+    assert_eq!(count(), 1);
+}
+
 #[tokio::test]
 async fn removed_reference_is_an_error_and_stays_in_the_mirror() {
     let origin = Origin::new();

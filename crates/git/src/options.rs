@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use super::credentials::{Credentials, Lookup};
 use driftless_clock::Clock;
@@ -45,9 +45,12 @@ pub struct RepositoryOptions {
 }
 
 /// Limits how many fetches receive commits at the same time, since each needs memory. A fetch that waits for longer than its
-/// idle timeout continues without a permit: stalled servers must not delay others.
+/// idle timeout continues without a permit: stalled servers must not delay others. Only one mirror is packed at a time.
 #[derive(Clone, Debug)]
-pub struct FetchPermits(Arc<Semaphore>);
+pub struct FetchPermits {
+    fetches: Arc<Semaphore>,
+    packing: Arc<Semaphore>,
+}
 
 const MOST_BYTES: u64 = 4 << 30;
 const CLONE_PAUSE: Duration = Duration::from_mins(5);
@@ -90,13 +93,34 @@ impl RepositoryOptions {
 
 impl Default for FetchPermits {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(PARALLEL_FETCHES)))
+        Self { fetches: Arc::new(Semaphore::new(PARALLEL_FETCHES)), packing: Arc::new(Semaphore::new(1)) }
     }
 }
 
 impl FetchPermits {
     /// Waits for a permit. `None` never happens: the semaphore is never closed.
     pub(super) async fn acquire(&self) -> Option<SemaphorePermit<'_>> {
-        self.0.acquire().await.ok()
+        self.fetches.acquire().await.ok()
+    }
+
+    /// The permit to pack a mirror. `None` while another one is packed.
+    pub(super) fn try_pack(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.packing).try_acquire_owned().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_mirror_of_an_agent_is_packed_at_a_time() {
+        let (first, second) = (FetchPermits::default(), FetchPermits::default());
+        let packing = first.clone().try_pack().unwrap();
+        assert!(first.try_pack().is_none());
+        assert!(first.acquire().await.is_some(), "fetches go on");
+        assert!(second.try_pack().is_some());
+        drop(packing);
+        assert!(first.try_pack().is_some());
     }
 }

@@ -15,7 +15,10 @@ use std::{
 };
 
 use gix::ObjectId;
-use tokio::{sync::OwnedMutexGuard, time::Instant};
+use tokio::{
+    sync::{OwnedMutexGuard, OwnedSemaphorePermit},
+    time::Instant,
+};
 
 use super::{
     commit_files::CommitFiles,
@@ -231,13 +234,13 @@ impl Packing {
     }
 
     /// Begins to pack the mirror. Nothing else changes it meanwhile.
-    async fn start(&self, work: &Arc<MirrorWorker>, mut held: FetchGuard) {
+    async fn start(&self, work: &Arc<MirrorWorker>, mut held: FetchGuard, permit: OwnedSemaphorePermit) {
         let running = Arc::clone(&self.running).lock_owned().await;
         let (work, cancelled) = (Arc::clone(work), Arc::clone(&self.cancelled));
         tokio::spawn(async move {
             let pack = move |work: &MirrorWorker| {
                 work.pack(&mut held, &cancelled);
-                drop((held, running));
+                drop((held, running, permit));
             };
             // After a panic, the next fetch verifies the mirror.
             drop(run_blocking(&work, pack).await);
@@ -280,8 +283,9 @@ impl CommitSource for Repository {
         };
         let (fetched, held) = self.blocking(fetch).await?;
         let Fetched { checkout, is_packing_due } = fetched?;
-        if is_packing_due {
-            self.packing.start(&self.work, held).await;
+        // Without a permit, it is still due at the next fetch.
+        if is_packing_due && let Some(permit) = self.work.options.permits.try_pack() {
+            self.packing.start(&self.work, held, permit).await;
         }
         Ok(checkout)
     }

@@ -7,8 +7,9 @@
 use std::{
     collections::BTreeSet,
     fmt,
+    pin::pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -48,12 +49,14 @@ pub struct Repository {
     packing: Arc<Packing>,
 }
 
-/// The packing of the mirror. It goes on after the fetch that began it, until it is done or the repository is dropped.
+/// The packing of the mirror. It goes on after the fetch that began it, until it is done, takes too long, or the repository is
+/// dropped.
 #[derive(Default)]
 struct Packing {
     /// Locked while the mirror is packed.
     running: Arc<tokio::sync::Mutex<()>>,
-    cancelled: Arc<AtomicBool>,
+    /// Ends the last one that began. gix checks it between chunks of work.
+    interrupt: Mutex<Arc<AtomicBool>>,
 }
 
 /// The result of a fetch.
@@ -90,6 +93,12 @@ struct State {
 
 /// The pause after a failed packing. Each one reads the whole mirror and may fill the disk.
 const PACKING_PAUSE: Duration = Duration::from_hours(1);
+
+/// The time after which packing is ended: no newer commit can be fetched meanwhile.
+const LONGEST_PACKING: Duration = Duration::from_hours(1);
+
+/// The time after which a fetch that waits for packing fails, so that the status says why no newer commit arrives.
+const LONGEST_WAIT: Duration = Duration::from_mins(15);
 
 /// The mirror compared with the server.
 enum MirrorState {
@@ -218,6 +227,11 @@ impl Repository {
         })
     }
 
+    async fn wait_until_packed(&self) -> Result<(), Error> {
+        let packed = self.packing.wait().await;
+        packed.map_err(|problem| problem.during(format!("fetch from {}", self.address())))
+    }
+
     /// Runs gix on a thread that may block.
     async fn blocking<T: Send + 'static>(
         &self,
@@ -228,29 +242,46 @@ impl Repository {
 }
 
 impl Packing {
-    /// Waits until the mirror is packed. No deadline applies: no server has to answer.
-    async fn wait(&self) {
-        drop(self.running.lock().await);
+    /// Waits until the mirror is packed. The deadline of a fetch does not apply: no server has to answer.
+    async fn wait(&self) -> Result<(), Problem> {
+        let packed = tokio::time::timeout(LONGEST_WAIT, self.running.lock()).await;
+        packed.map(drop).map_err(|_| {
+            let minutes = LONGEST_WAIT.as_secs() / 60;
+            let message = format!("its mirror is still being packed after {minutes} minutes; check the disk");
+            Problem::new(Cause::Interrupted, message)
+        })
     }
 
     /// Begins to pack the mirror. Nothing else changes it meanwhile.
     async fn start(&self, work: &Arc<MirrorWorker>, mut held: FetchGuard, permit: OwnedSemaphorePermit) {
         let running = Arc::clone(&self.running).lock_owned().await;
-        let (work, cancelled) = (Arc::clone(work), Arc::clone(&self.cancelled));
+        let interrupt = Arc::new(AtomicBool::new(false));
+        *self.interrupt() = Arc::clone(&interrupt);
+        let (work, checked) = (Arc::clone(work), Arc::clone(&interrupt));
         tokio::spawn(async move {
             let pack = move |work: &MirrorWorker| {
-                work.pack(&mut held, &cancelled);
+                work.pack(&mut held, &checked);
                 drop((held, running, permit));
             };
             // After a panic, the next fetch verifies the mirror.
-            drop(run_blocking(&work, pack).await);
+            let mut packed = pin!(run_blocking(&work, pack));
+            if tokio::time::timeout(LONGEST_PACKING, packed.as_mut()).await.is_err() {
+                let mirror = work.mirror.path().display();
+                tracing::warn!(%mirror, "packing the mirror takes too long, so it is ended; check the disk");
+                interrupt.store(true, Ordering::Relaxed);
+                drop(packed.await);
+            }
         });
+    }
+
+    fn interrupt(&self) -> MutexGuard<'_, Arc<AtomicBool>> {
+        self.interrupt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Packing {
     fn drop(&mut self) {
-        self.cancelled.store(true, Ordering::Relaxed);
+        self.interrupt().store(true, Ordering::Relaxed);
     }
 }
 
@@ -271,7 +302,7 @@ async fn run_blocking<T: Send + 'static>(
 impl CommitSource for Repository {
     async fn fetch(&self, known: Option<&CommitId>) -> Result<Checkout, Error> {
         let known = known.and_then(object_id);
-        self.packing.wait().await;
+        self.wait_until_packed().await?;
         let RepositoryOptions { timeout, idle_timeout, most_bytes, .. } = &self.work.options;
         let limits = Limits::start(*timeout, *idle_timeout, *most_bytes);
         let _stop = limits.stop_on_drop();
@@ -316,7 +347,7 @@ impl CommitSource for Repository {
 
     /// The error names the commits that are not in the mirror; the others are kept.
     async fn keep(&self, commits: Vec<CommitId>) -> Result<(), Error> {
-        self.packing.wait().await;
+        self.wait_until_packed().await?;
         let held = self.hold(limits::after(self.work.options.timeout)).await?;
         self.blocking(move |work| {
             let _held = held;
@@ -461,7 +492,7 @@ impl MirrorWorker {
         Ok(asked)
     }
 
-    fn followed(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+    fn followed(&self) -> MutexGuard<'_, Option<String>> {
         self.tag.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -633,14 +664,14 @@ impl MirrorWorker {
         }
     }
 
-    fn pack(&self, state: &mut State, cancelled: &AtomicBool) {
+    fn pack(&self, state: &mut State, interrupt: &AtomicBool) {
         // A panic is a failure, too.
         state.packing_failed_at = Some(Instant::now());
         let packed =
-            self.fresh().and_then(|repo| repack::repack(&repo, &self.mirror.commits_in_use(), cancelled));
+            self.fresh().and_then(|repo| repack::repack(&repo, &self.mirror.commits_in_use(), interrupt));
         state.packing_failed_at = packed.is_err().then(Instant::now);
         if let Err(damage) = packed
-            && !cancelled.load(Ordering::Relaxed)
+            && !interrupt.load(Ordering::Relaxed)
         {
             let mirror = self.mirror.path().display();
             tracing::warn!(%mirror, %damage, "could not pack the mirror");
@@ -720,7 +751,7 @@ impl MirrorWorker {
         Some(length)
     }
 
-    fn counted(&self) -> std::sync::MutexGuard<'_, Option<(ObjectId, u64)>> {
+    fn counted(&self) -> MutexGuard<'_, Option<(ObjectId, u64)>> {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -757,5 +788,24 @@ impl MirrorWorker {
         self.mirror.suspect(damage.to_string());
         let message = format!("{damage}; the next fetch checks the mirror and clones it again if necessary");
         damage.cause.error(doing, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn fetch_says_when_it_waits_long_for_packing() {
+        let packing = Packing::default();
+        assert_eq!(packing.wait().await, Ok(()));
+        let running = packing.running.lock().await;
+        let began = Instant::now();
+        let problem = packing.wait().await.unwrap_err();
+        assert_eq!(problem.cause, Cause::Interrupted);
+        assert!(began.elapsed() >= LONGEST_WAIT, "{:?}", began.elapsed());
+        assert!(problem.message.contains("packed after 15 minutes"), "{problem}");
+        drop(running);
+        assert_eq!(packing.wait().await, Ok(()));
     }
 }

@@ -309,6 +309,17 @@ async fn application_that_was_moved_too_deep_is_not_removed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_application_may_be_moved_deeper_and_deeper() {
+    let it = deployed(true, "", &[("media/shop/compose.yaml", SHOP)]).await;
+    // The agent does not look as deep as the second one.
+    for folder in ["media/old/shop", "media/old/2025/x/shop"] {
+        it.git.push_files("Ada", &[(&format!("{folder}/compose.yaml"), SHOP)]);
+        minutes(5).await;
+        assert_eq!(it.containers(&app()), 1, "{folder}: {}", it.story());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn prune_that_is_turned_on_later_confirms_nothing() {
     let names = ["shop", "blog", "chat", "feed", "mail"];
     let paths = names.map(|name| format!("{name}/compose.yaml"));

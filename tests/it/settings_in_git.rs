@@ -341,6 +341,30 @@ async fn removal_after_a_changed_host_name_can_be_confirmed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_application_that_waits_is_not_removed_later() {
+    let mut it = deployed(true, "applications: [{path: shop, hosts: {names: [nas]}}]\n").await;
+    it.end().await;
+    it.settings.host.name = "nas.home.lan".to_owned();
+    it.begin();
+    minutes(3).await;
+    assert_eq!(containers(&it, "shop"), 1, "{}", it.story());
+    // The host does not have it under its former name either.
+    push(&it, "applications: [{path: shop, hosts: {names: [web]}}]\n");
+    for _ in 0..2 {
+        minutes(3).await;
+        assert_eq!(containers(&it, "shop"), 1, "{}", it.story());
+        let message = it.handle().applications()[&app()].status.message.clone();
+        assert!(message.contains("while its removal waited for you"), "{message}");
+        it.end().await;
+        it.begin();
+    }
+    minutes(3).await;
+    it.handle().request(app(), RequestKind::Remove(Removal::KeepVolumes)).await.unwrap();
+    minutes(3).await;
+    assert_eq!(containers(&it, "shop"), 0, "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
 async fn host_that_loses_all_applications_keeps_them() {
     let it = deployed(true, BOTH).await;
     push(&it, "applications: [{path: shop, hosts: {names: [web]}}, {path: blog, hosts: {names: [web]}}]\n");

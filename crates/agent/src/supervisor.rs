@@ -328,9 +328,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                 Some(_) | None => Desired::present(nothing(), state),
             };
             let absence = match view.map_or(Absence::Gone, |view| view.absence(known, all)) {
-                Absence::Emptied { count } => {
-                    Absence::Emptied { count: self.emptied_count(&known.app).max(count) }
-                }
+                Absence::Emptied { count } => self.absence_of_all(&known.app, count),
                 Absence::Gone if view.is_some() && policy.prune && !renamed.contains(&known.app) => {
                     let departures = departures.get(known.repository.as_str()).copied();
                     self.absence_of_several(&known.app, departures.unwrap_or_default())
@@ -424,6 +422,16 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             self.repository_of(known).zip(project).is_some_and(|claim| claimed.contains(&claim))
         };
         all.iter().filter(is_renamed).map(|known| known.app.clone()).collect()
+    }
+
+    /// The absence of an application whose repository has none any more. One that waits alone goes on to wait: a further commit does
+    /// not confirm its removal. `count` applications of the repository are still known.
+    fn absence_of_all(&self, app: &AppName, count: usize) -> Absence {
+        let before = self.emptied_count(app);
+        if before == 1 && count <= 1 && !self.has_left(app) {
+            return Absence::Reduced { count: 1 };
+        }
+        Absence::Emptied { count: before.max(count) }
     }
 
     /// Whether an application that a completely read repository does not have is gone, or waits for the user because so many leave

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use driftless_model::{
-    AgentId, AppName, ContainerId, Health, HeldNames, HostMount, HostSource, MountingContainer, NameHolder,
-    Protocol, WorkloadName,
+    AgentId, AppName, ComposeService, ContainerId, Health, HeldNames, HostMount, HostSource,
+    MountingContainer, NameHolder, Protocol, WorkloadName,
 };
 use http::Method;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
@@ -102,7 +102,9 @@ impl ContainerList {
             }
         }
         let holder = |(id, listed): (&ContainerId, &Arc<ListedContainer>)| {
-            let (app, project) = (listed.app.clone(), listed.project.clone());
+            let service =
+                |project| ComposeService { project, service: WorkloadName(listed.workload.clone()) };
+            let (app, project) = (listed.app.clone(), listed.project.clone().map(service));
             (listed.name.clone(), NameHolder { id: id.clone(), app, project })
         };
         let names = Arc::new(containers.iter().map(holder).collect());
@@ -351,7 +353,8 @@ mod tests {
         let row = serde_json::json!({ "Id": "c1", "Names": ["/docker-db-1"], "Labels": labels });
         let Row(id, listed) = serde_json::from_value(row).unwrap();
         let list = ContainerList::new([(id, Arc::new(listed))].into());
-        assert_eq!(list.names["docker-db-1"].project.as_deref(), Some("docker"));
+        let expected = ComposeService { project: "docker".to_owned(), service: "db".into() };
+        assert_eq!(list.names["docker-db-1"].project, Some(expected));
     }
 
     #[test]

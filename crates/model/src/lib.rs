@@ -199,8 +199,9 @@ pub use network::{Network, Volume};
 pub use network_size::{addresses_at_least, addresses_at_most, addresses_of_subnet};
 pub use object::{Facts, Inventory, Kind, ObjectRef, Resource, ServicePort};
 pub use observed::{
-    Candidate, Claims, Endpoint, EngineData, Health, HeldNames, HeldPort, Image, Instance, LeftInSwarm,
-    LiveSettings, NameHolder, Observed, ObservedNetwork, ObservedVolume, Other, OwnUpdate, Readiness, State,
+    Candidate, Claims, ComposeService, Endpoint, EngineData, Health, HeldNames, HeldPort, Image, Instance,
+    LeftInSwarm, LiveSettings, NameHolder, Observed, ObservedNetwork, ObservedVolume, Other, OwnUpdate,
+    Readiness, State,
 };
 pub use platform::Platform;
 pub use platform_image::PlatformImage;

@@ -154,7 +154,14 @@ pub struct NameHolder {
     /// The application in its labels.
     pub app: Option<AppName>,
     /// The Compose project in its labels, unless it was made for a single command (`docker compose run`).
-    pub project: Option<String>,
+    pub project: Option<ComposeService>,
+}
+
+/// The service that a container belongs to for Docker Compose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ComposeService {
+    pub project: String,
+    pub service: WorkloadName,
 }
 
 /// A port of the host that a container of somebody else or a process of the host holds.
@@ -220,11 +227,11 @@ impl Claims {
             || self.adopter(&found.id).is_some()
     }
 
-    /// The Compose project of a container of others that belongs to no application of an agent.
-    pub fn project_of_unmanaged(&self, container: &str) -> Option<&str> {
+    /// The service of Docker Compose of a container of others that belongs to no application of an agent.
+    pub fn service_of_unmanaged(&self, container: &str) -> Option<&ComposeService> {
         let holder = self.name_holder(container)?;
         let is_managed = holder.app.is_some() || self.adopter(&holder.id).is_some();
-        holder.project.as_deref().filter(|_| !is_managed)
+        holder.project.as_ref().filter(|_| !is_managed)
     }
 
     /// The application that has adopted a container, by what was observed last, or before the agent started.

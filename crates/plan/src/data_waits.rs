@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use driftless_model::{AppName, Format, WorkloadName};
+use driftless_model::{AppName, WorkloadName};
 
 use crate::{
     facts::places::Place,
@@ -28,21 +28,19 @@ impl Wait {
         Self::workload(workload, WaitReason::DataInUse, sentence)
     }
 
-    /// The container `by`, which Docker Compose runs for a service of this name in another project, writes to `place`. `format` is that of
-    /// the application: only one of Docker Compose could adopt the project.
+    /// The container `by`, which Docker Compose runs for a service of this name in another project, writes to `place`. `adoptable` is that
+    /// project, if the application could adopt it.
     pub(crate) fn data_in_use_by_other_project(
         workload: &WorkloadName,
         place: &Place,
         by: &str,
         project: &str,
-        format: Format,
+        adoptable: Option<&str>,
     ) -> Self {
-        let adoption = match format {
-            Format::Compose => {
-                format!("write `name: {project}` in the Compose file to adopt that project; otherwise ")
-            }
-            Format::Kubernetes => String::new(),
-        };
+        let adoption = adoptable.map(|project| {
+            format!("write `name: {project}` in the Compose file to adopt that project; otherwise ")
+        });
+        let adoption = adoption.unwrap_or_default();
         let sentence = format!(
             "needs {place}, and {by}, its container of the Compose project `{project}`, writes to it: {adoption}it starts when {by} has ended ({}), or under another name if both are to share it",
             end_for_good(by)

@@ -121,7 +121,8 @@ fn reason_to_wait_for_other_project(
             return None;
         }
         let place = written.iter().find(|place| wanted.contains(*place) && !shares(place))?;
-        Some(Wait::data_in_use_by_other_project(name, place, &container.name, project, stack.format))
+        let (by, adoptable) = (&container.name, facts.adoptable_project(&container.name));
+        Some(Wait::data_in_use_by_other_project(name, place, by, project, adoptable))
     })
 }
 

@@ -5,8 +5,8 @@
 use std::{cell::OnceCell, collections::BTreeSet, path::PathBuf};
 
 use driftless_model::{
-    FailedCommit, Format, ImageRef, Observed, PullPolicy, Record, SpecHash, Stack, StackHash, Subject,
-    Timestamp, Workload, WorkloadName, is_helper_image, is_made_helper, label, signature_keys,
+    ComposeService, FailedCommit, Format, ImageRef, Observed, PullPolicy, Record, SpecHash, Stack, StackHash,
+    Subject, Timestamp, Workload, WorkloadName, is_helper_image, is_made_helper, label, signature_keys,
 };
 
 use crate::{
@@ -88,15 +88,29 @@ impl<'a> Facts<'a> {
 
     /// The Compose project of a container that belongs to no application, unless the container is a candidate for the adoption by this one.
     pub(crate) fn other_project(&self, container: &str) -> Option<&'a str> {
-        let stack = self.target.stack;
-        let project = self.observed.claims.project_of_unmanaged(container)?;
-        let is_own = stack.format == Format::Compose && project == stack.project;
-        (!is_own).then_some(project)
+        Some(self.other_service(container)?.project.as_str())
     }
 
-    /// The same, if this application could adopt that project under another name.
+    fn other_service(&self, container: &str) -> Option<&'a ComposeService> {
+        let stack = self.target.stack;
+        let found = self.observed.claims.service_of_unmanaged(container)?;
+        let is_own = stack.format == Format::Compose && found.project == stack.project;
+        (!is_own).then_some(found)
+    }
+
+    /// The same project, if this application seems to be that project under another name and can adopt it: it has the service of the
+    /// container, was never reached and has no container of the service. Another project means other volumes, so an application that
+    /// runs would begin with empty ones.
     pub(crate) fn adoptable_project(&self, container: &str) -> Option<&'a str> {
-        self.other_project(container).filter(|_| self.target.stack.format == Format::Compose)
+        let ComposeService { project, service } = self.other_service(container)?;
+        let (stack, record) = (self.target.stack, self.record);
+        let is_defined = stack.format == Format::Compose && stack.workloads.contains_key(service);
+        let was_reached =
+            record.settled.is_some() || !record.slots.is_empty() || !record.adopted.workloads.is_empty();
+        let has_container = !self.instances.members_of(service).is_empty();
+        let mut stacks = self.observed.claims.applications.iter().flat_map(|all| all.stacks.values());
+        let is_taken = stacks.any(|other| other.app != stack.app && other.project == *project);
+        (is_defined && !was_reached && !has_container && !is_taken).then_some(project.as_str())
     }
 
     /// Whether the desired stack was reached before. Everything that is missing now is drift then.

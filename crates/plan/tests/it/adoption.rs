@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use driftless_files::MemoryFiles;
 use driftless_manifest::{discover, render};
 use driftless_model::{
-    Adopt, Attachment, Candidate, Completion, Condition, Container, ContainerId, ContentId, Dependency, Mask,
-    Mount, MountSource, NameHolder, Network, NetworkMode, Observed, ObservedNetwork, ObservedVolume, Record,
-    RestartPolicy, SpecHash, StackHashes, State, Volume,
+    Adopt, Attachment, Candidate, Completion, ComposeService, Condition, Container, ContainerId, ContentId,
+    Dependency, Mask, Mount, MountSource, NameHolder, Network, NetworkMode, Observed, ObservedNetwork,
+    ObservedVolume, Record, RestartPolicy, SpecHash, StackHashes, State, Volume,
 };
 use driftless_plan::{
     Claimed, Plan, Target, adopt, adopt_without, merge_adopted, note_observed, plan, schedule, survey,
@@ -32,7 +32,8 @@ fn by_compose(change: impl Fn(&mut Container)) -> Stage {
         let mut config = Container::clone(&instance.config);
         change(&mut config);
         instance.config = Arc::new(config);
-        let project = Some("shop".to_owned());
+        let (project, service) = ("shop".to_owned(), instance.instance.workload.clone());
+        let project = Some(ComposeService { project, service });
         observed.claims.hold_name(&instance.name, NameHolder { id: id.clone(), app: None, project });
         let defaults = Arc::new(Container::default());
         observed.candidates.insert(id, Candidate { instance, by_name: false, defaults });

@@ -1,7 +1,8 @@
 //! Services that Docker Compose runs under another project than that of the application in Git.
 
 use driftless_model::{
-    Format, HostMount, HostSource, Mount, MountSource, MountingContainer, NameHolder, Stack, Workload,
+    ComposeService, Format, HeldPort, HostMount, HostSource, Mount, MountSource, MountingContainer,
+    NameHolder, Port, PortRange, Protocol, Stack, Workload,
 };
 
 use crate::{
@@ -22,8 +23,9 @@ fn during(project: &str, stack: Stack, containers: &[MountingContainer]) -> Stag
     stage.set_managed(&[], &[&git]);
     stage.set_writers(containers);
     for container in containers {
-        let (id, project) = (container.id.clone(), Some(project.to_owned()));
-        let holder = NameHolder { id, app: container.app.clone(), project };
+        let service = ComposeService { project: project.to_owned(), service: container.workload.clone() };
+        let (id, app) = (container.id.clone(), container.app.clone());
+        let holder = NameHolder { id, app, project: Some(service) };
         stage.world.observed.claims.hold_name(&container.name, holder);
     }
     stage
@@ -124,4 +126,53 @@ fn running_service_stays_with_a_copy_in_another_project() {
     stage.world.observed.instances.clear();
     settle(&mut stage);
     assert_eq!(stage.running(), 1);
+}
+
+/// The stack of a service that publishes a port.
+fn publishing(service: &'static str) -> Stack {
+    let mut publishing = workload("proxy:2", 1);
+    let host = Some(PortRange { first: 80, last: 80 });
+    publishing.container.ports = vec![Port { container: 8080, protocol: Protocol::Tcp, host_ip: None, host }];
+    stack([(service, publishing)])
+}
+
+fn hold_port(stage: &mut Stage) {
+    let by = of_compose("proxy").name;
+    stage.world.observed.claims.ports.insert(HeldPort { port: 80, protocol: Protocol::Tcp, ip: None, by });
+}
+
+#[test]
+fn project_is_proposed_only_to_what_may_be_that_project() {
+    let advice = "write `name: docker`";
+    let waits_with = |stage: &mut Stage, what: &str| {
+        // The first round pulls the image.
+        stage.round();
+        let waits = sentences(&stage.round());
+        assert!(waits.iter().any(|wait| wait.contains("docker-proxy-1")), "{what}: {waits:?}");
+        waits.iter().any(|wait| wait.contains(advice))
+    };
+    let holder = [of_compose("proxy")];
+    for (service, is_proposed) in [("proxy", true), ("web", false)] {
+        let mut stage = during("docker", publishing(service), &holder);
+        hold_port(&mut stage);
+        assert_eq!(waits_with(&mut stage, service), is_proposed, "{service}");
+    }
+    // Git has an application of that project.
+    let mut stage = during("docker", publishing("proxy"), &holder);
+    hold_port(&mut stage);
+    let git = stage.stack.clone();
+    stage.set_managed(&[], &[&git, &of_app("docker", stack([("web", workload("web:1", 1))]))]);
+    assert!(!waits_with(&mut stage, "taken"));
+    // Its volumes would be others from then on.
+    let mut stage = Stage::new(stack([("proxy", workload("proxy:1", 1))]));
+    settle(&mut stage);
+    let later = during("docker", publishing("proxy"), &holder);
+    stage.world.observed.claims = later.world.observed.claims;
+    stage.stack = later.stack;
+    hold_port(&mut stage);
+    assert!(!waits_with(&mut stage, "running"));
+    let mut stage = during("docker", publishing("proxy"), &holder);
+    hold_port(&mut stage);
+    stage.record.slots = [("web".into(), [1].into())].into();
+    assert!(!waits_with(&mut stage, "reached before"));
 }

@@ -84,7 +84,8 @@ fn reason_to_wait_for_new_places(draft: &Draft<'_>, subject: Subject<'_>) -> Opt
 
 /// Why a workload does not start while Docker Compose runs it in another project, which is not adopted: as when the folder in Git has
 /// another name than the project. Services of other names may share folders with it. So does one of the same name that has folders which
-/// this workload does not have, and lacks some of it: it is another service.
+/// this workload does not have, and lacks some of it: it is another service. So is one that lacks a folder which this workload has had
+/// here before. Nor does a folder count that Git gives to that project or, as one of films, to two other applications.
 fn reason_to_wait_for_other_project(
     draft: &Draft<'_>,
     subject: Subject<'_>,
@@ -112,12 +113,20 @@ fn reason_to_wait_for_other_project(
         let written: BTreeSet<Place> = container.mounts.iter().filter_map(written_place).collect();
         let shares = |place: &Place| {
             let is_given = |stacks: &Stacks| {
-                let mut others = stacks.values().filter(|other| other.app != stack.app);
-                others.any(|it| it.project == project && is_given_to_services(stacks, &it.app, place))
+                let has_it = |other: &&Arc<Stack>| {
+                    other.app != stack.app && is_given_to_services(stacks, &other.app, place)
+                };
+                let others = || stacks.values().filter(has_it);
+                // One alone may make backups of a database.
+                let is_for_many = !place.is_volume() && others().count() >= 2;
+                is_for_many || others().any(|other| other.project == project)
             };
             stacks.is_some_and(is_given)
         };
-        if !has_all(held, &written) && !has_all(&written, held) {
+        let has_own = held.difference(&written).any(|place| is_folder(place) && !wanted.contains(place));
+        // All folders of the container would be shared: it is this service, whatever else this one has.
+        let takes_all = written.iter().filter(|place| is_folder(place)).all(|place| wanted.contains(place));
+        if (has_own && !takes_all) || (!has_all(held, &written) && !has_all(&written, held)) {
             return None;
         }
         let place = written.iter().find(|place| wanted.contains(*place) && !shares(place))?;

@@ -176,3 +176,40 @@ fn project_is_proposed_only_to_what_may_be_that_project() {
     stage.record.slots = [("web".into(), [1].into())].into();
     assert!(!waits_with(&mut stage, "reached before"));
 }
+
+#[test]
+fn folder_of_two_other_applications_keeps_nobody() {
+    let holder = [of_compose("db")];
+    let of_git = |app: &str| of_app(app, stack([("db", with_media("db:1"))]));
+    let (blog, wiki) = (of_git("blog"), of_git("wiki"));
+    for (others, has_started) in [(vec![&blog], false), (vec![&blog, &wiki], true)] {
+        let mut stage = during("docker", stack([("db", with_media("db:1"))]), &holder);
+        let git = stage.stack.clone();
+        stage.set_managed(&[], &[others, vec![&git]].concat());
+        assert_eq!(stage.has_started("db"), has_started);
+    }
+}
+
+#[test]
+fn service_with_a_folder_of_its_own_is_updated() {
+    let mut both = with_folder("/srv/one");
+    both.container.mounts.push(bind("/srv/two"));
+    for (after, container, is_updated) in [
+        (both, with_mount("/srv/two"), true),
+        // Each folder of the other container would be new here.
+        (with_folder("/srv/one"), of_compose("db"), false),
+        (with_media("db:1"), of_compose("db"), false),
+    ] {
+        let mut before = workload("db:1", 1);
+        before.container.mounts.extend(["/srv/one", "/srv/two"].map(bind));
+        let mut stage = Stage::new(stack([("db", before)]));
+        settle(&mut stage);
+        let later = during("docker", stack([("db", after.clone())]), &[container]);
+        stage.world.observed.claims = later.world.observed.claims;
+        stage.stack = later.stack;
+        let plan = rounds(&mut stage);
+        assert_eq!(stage.running(), 1, "{plan}");
+        assert_eq!(stage.named("shop-db-1").config.mounts == after.container.mounts, is_updated, "{plan}");
+        assert_eq!(sentences(&plan).is_empty(), is_updated, "{plan}");
+    }
+}

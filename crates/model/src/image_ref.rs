@@ -124,6 +124,21 @@ impl ImageRef {
         }
     }
 
+    /// Whether the name is one that Docker Compose gives to images of a project: `PROJECT-…` without a registry.
+    ///
+    /// ```
+    /// use driftless_model::ImageRef;
+    ///
+    /// assert!(ImageRef::parse("shop-web:1").is_of_project("shop"));
+    /// assert!(!ImageRef::parse("shopping").is_of_project("shop"));
+    /// assert!(!ImageRef::parse("ghcr.io/infra/shop-web").is_of_project("shop"));
+    /// ```
+    pub fn is_of_project(&self, project: &str) -> bool {
+        let official = self.repository.strip_prefix("library/").filter(|_| self.registry == Self::DOCKER_HUB);
+        let rest = official.and_then(|name| name.strip_prefix(project));
+        rest.is_some_and(|rest| rest.starts_with('-'))
+    }
+
     /// Whether both are in one image repository. Tags and digests do not count.
     pub fn is_same_repository(&self, other: &Self) -> bool {
         self.registry == other.registry && self.repository == other.repository

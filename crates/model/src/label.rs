@@ -69,7 +69,8 @@ pub const BUILD: &str = "driftless.build";
 pub const BUILT_BY: &str = "driftless.built-by";
 
 /// On an image that we built for an application that shares nothing with others: no other one uses the image under a name that
-/// could be that of an image of a registry.
+/// could be that of an image of a registry. The value is the Compose project, with which its further names begin; images of earlier
+/// agents have another value.
 pub const NOT_SHARED: &str = "driftless.not-shared";
 
 /// Whether an image was built for another application, which does not share it. `value` finds the value of a label.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use driftless_clock::Clock;
-use driftless_model::{Build, label};
+use driftless_model::{Build, ImageRef, label};
 use http::Method;
 use http_body_util::BodyExt;
 use hyper::body::{Bytes, Incoming};
@@ -134,18 +134,25 @@ impl Builder {
         follow(response.into_body(), output, progress).await
     }
 
-    /// The further names that the image may have: those that no image has yet, or that one has that was built for the same application.
-    /// Another one may use an image under one of the other names.
+    /// The further names that the image may have: those that no image has yet, or that one has that gives it up. Another application may
+    /// use an image under one of the other names.
     async fn free_tags(&self, build: &Build) -> Result<Vec<String>, BuildFailure> {
         let mut free = Vec::new();
         for tag in &build.tags {
+            if !is_name_allowed(tag, build) {
+                tracing::warn!(
+                    image = tag,
+                    "the policy `otherApplications` does not give the built image this name: a Dockerfile that begins from it needs one that begins with the project and `-`"
+                );
+                continue;
+            }
             let found = self.labels(tag).await?;
-            if found.is_none_or(|found| is_of_same_application(&found, build)) {
+            if found.is_none_or(|found| gives_name_to(&found, build)) {
                 free.push(tag.clone());
             } else {
                 tracing::warn!(
                     image = tag,
-                    "the built image does not get this name, because it belongs to an image that was not built for this application"
+                    "the built image does not get this name, because it belongs to an image that was pulled, or built for an application that does not share it"
                 );
             }
         }
@@ -153,13 +160,17 @@ impl Builder {
     }
 
     /// Whether the build begins from an image that was built for another application, which does not share it. Such an image may only
-    /// have the name of one of a registry, so all are pulled.
+    /// have the name of one of a registry, so all are pulled. So they are instead of an older image of the application, which has a name
+    /// that newer ones do not get.
     async fn has_base_of_another(&self, job: &BuildJob) -> Result<bool, BuildFailure> {
         let images: BTreeSet<String> = job.base_images().into_iter().filter(|it| is_reference(it)).collect();
-        let app = job.build.labels.get(label::BUILT_BY).map(String::as_str).unwrap_or_default();
+        let build = &job.build;
+        let app = build.labels.get(label::BUILT_BY).map(String::as_str).unwrap_or_default();
         for image in images.iter().take(MAX_BASE_IMAGES) {
             let found = self.labels(image).await?.unwrap_or_default();
-            if label::is_built_for_another_alone(app, |name| found.get(name).map(String::as_str)) {
+            let is_of_another =
+                label::is_built_for_another_alone(app, |name| found.get(name).map(String::as_str));
+            if is_of_another || is_left_behind(image, &found, build) {
                 return Ok(true);
             }
         }
@@ -193,10 +204,31 @@ impl Builder {
     }
 }
 
-/// Whether an image with these labels was built for the application of a build. Builds of earlier releases name none.
-fn is_of_same_application(found: &BTreeMap<String, String>, build: &Build) -> bool {
+/// Whether the policy of the application lets a built image have a name.
+fn is_name_allowed(image: &str, build: &Build) -> bool {
+    let project = build.labels.get(label::NOT_SHARED);
+    project.is_none_or(|project| ImageRef::parse(image).is_of_project(project))
+}
+
+/// Whether an image with these labels gives its name to the image of a build: it was built for the same application, or both applications
+/// share with others. These take each other's names, as the last build of Docker Compose does, so that a name does not stay with an old
+/// image when an application or a service gets another place.
+fn gives_name_to(found: &BTreeMap<String, String>, build: &Build) -> bool {
+    let are_shared = ![found, &build.labels].iter().any(|labels| labels.contains_key(label::NOT_SHARED));
+    found.contains_key(label::BUILD) && (are_shared || may_be_of_application(found, build))
+}
+
+/// Whether an image with these labels was built for the application of a build, as far as is known: builds of earlier releases name none.
+fn may_be_of_application(found: &BTreeMap<String, String>, build: &Build) -> bool {
     let is_same = |app: &String| build.labels.get(label::BUILT_BY) == Some(app);
-    found.contains_key(label::BUILD) && found.get(label::BUILT_BY).is_none_or(is_same)
+    found.get(label::BUILT_BY).is_none_or(is_same)
+}
+
+/// Whether an image with these labels was built for the application of a build under a name that its policy does not allow any more. No
+/// later build gets that name, so the image would stay an old one without a word.
+fn is_left_behind(image: &str, found: &BTreeMap<String, String>, build: &Build) -> bool {
+    let is_built = found.contains_key(label::BUILD) && may_be_of_application(found, build);
+    is_built && !is_name_allowed(image, build)
 }
 
 /// Reads the engine's messages until the build ends.
@@ -223,20 +255,63 @@ async fn follow(mut body: Incoming, mut output: Output, progress: Progress<'_>) 
 mod tests {
     use super::*;
 
+    fn labels(all: &[(&str, &str)]) -> BTreeMap<String, String> {
+        all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn build_with(all: &[(&str, &str)]) -> Build {
+        Build { labels: labels(all), ..Build::default() }
+    }
+
+    const IMAGE: (&str, &str) = (label::BUILD, "ab");
+    const OWN: (&str, &str) = (label::BUILT_BY, "shop");
+    const OTHER: (&str, &str) = (label::BUILT_BY, "infra");
+    const ALONE: (&str, &str) = (label::NOT_SHARED, "shop");
+
     #[test]
-    fn name_of_an_image_of_another_application_is_not_taken() {
-        let labels = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
-            all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
-        };
-        let build = Build { labels: labels(&[(label::BUILT_BY, "shop")]), ..Build::default() };
-        for (found, is_taken) in [
-            (labels(&[]), false),
-            (labels(&[(label::BUILD, "ab")]), true),
-            (labels(&[(label::BUILD, "ab"), (label::BUILT_BY, "shop")]), true),
-            (labels(&[(label::BUILD, "ab"), (label::BUILT_BY, "infra")]), false),
-            (labels(&[(label::BUILT_BY, "shop")]), false),
+    fn image_gives_its_name_to_an_application_that_shares_too() {
+        for (found, build, gives) in [
+            (&[OWN][..], &[OWN][..], false),
+            (&[IMAGE], &[OWN], true),
+            (&[IMAGE], &[OWN, ALONE], true),
+            (&[IMAGE, OWN], &[OWN], true),
+            (&[IMAGE, OWN, ALONE], &[OWN, ALONE], true),
+            (&[IMAGE, OTHER], &[OWN], true),
+            (&[IMAGE, OTHER], &[OWN, ALONE], false),
+            (&[IMAGE, OTHER, ALONE], &[OWN], false),
+            (&[], &[OWN], false),
         ] {
-            assert_eq!(is_of_same_application(&found, &build), is_taken, "{found:?}");
+            assert_eq!(gives_name_to(&labels(found), &build_with(build)), gives, "{found:?} {build:?}");
+        }
+    }
+
+    #[test]
+    fn application_that_shares_nothing_has_names_of_its_project() {
+        let (shared, alone) = (build_with(&[OWN]), build_with(&[OWN, ALONE]));
+        for (tag, is_allowed) in [
+            ("shop-web:1", true),
+            ("shop-base", true),
+            ("postgres:17.7", false),
+            ("ghcr.io/infra/shop-x:1", false),
+            ("shop/web", false),
+        ] {
+            assert!(is_name_allowed(tag, &shared), "{tag}");
+            assert_eq!(is_name_allowed(tag, &alone), is_allowed, "{tag}");
+        }
+    }
+
+    #[test]
+    fn older_base_under_a_name_that_is_not_allowed_is_pulled() {
+        let (shared, alone) = (build_with(&[OWN]), build_with(&[OWN, ALONE]));
+        for (image, found, is_left) in [
+            ("myorg/base", &[IMAGE][..], true),
+            ("myorg/base", &[IMAGE, OWN], true),
+            ("myorg/base", &[IMAGE, OTHER], false),
+            ("myorg/base", &[], false),
+            ("shop-base", &[IMAGE, OWN], false),
+        ] {
+            assert_eq!(is_left_behind(image, &labels(found), &alone), is_left, "{image} {found:?}");
+            assert!(!is_left_behind(image, &labels(found), &shared), "{image} {found:?}");
         }
     }
 }

@@ -8,8 +8,8 @@
 //! nothing is asked of a registry before, and after a failed pull that somebody asked for, the image that is here is used.
 
 use driftless_model::{
-    Attempt, Build, Container, ImageRef, Instance, Platform, PullPolicy, State, Subject, Workload,
-    WorkloadName, is_helper_image, is_helper_name, label,
+    Attempt, Build, Container, Instance, Platform, PullPolicy, State, Subject, Workload, WorkloadName,
+    is_helper_image, is_helper_name, label,
 };
 
 use crate::{
@@ -272,28 +272,18 @@ fn fetch(draft: &mut Draft<'_>, workload: &Workload, needed: &Needed) -> usize {
     step
 }
 
-/// A build with the labels that say for which application it is, and without the names that it must not take: an image that is here
-/// under a name is used by everybody who asks for that name, and is not pulled.
+/// A build with the labels that say for which application it is, and whether others may use it: an image that is here under a name is
+/// used by everybody who asks for that name, and is not pulled. It never gets the name of a helper.
 fn owned_build(facts: &Facts<'_>, build: &Build) -> Build {
     let stack = facts.target.stack;
-    let is_shared = !facts.target.policy.forbids_objects_of_others();
     let mut build = build.clone();
-    build.tags.retain(|tag| !is_helper_name(tag) && (is_shared || is_name_of_project(tag, &stack.project)));
+    build.tags.retain(|tag| !is_helper_name(tag));
     build.labels.retain(|name, _| !label::is_reserved(name));
     build.labels.insert(label::BUILT_BY.to_owned(), stack.app.to_string());
-    if !is_shared {
-        build.labels.insert(label::NOT_SHARED.to_owned(), "true".to_owned());
+    if facts.target.policy.forbids_objects_of_others() {
+        build.labels.insert(label::NOT_SHARED.to_owned(), stack.project.clone());
     }
     build
-}
-
-/// Whether a name of an image is one that Docker Compose gives to images of a project.
-fn is_name_of_project(image: &str, project: &str) -> bool {
-    let image = ImageRef::parse(image);
-    let official =
-        image.repository().strip_prefix("library/").filter(|_| image.registry() == ImageRef::DOCKER_HUB);
-    let rest = official.and_then(|name| name.strip_prefix(project));
-    rest.is_some_and(|rest| rest.starts_with('-'))
 }
 
 /// Sees that the signature of an image that is here is verified.

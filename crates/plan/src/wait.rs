@@ -121,6 +121,16 @@ impl Wait {
         Self::workload(workload, WaitReason::ImagePullBackOff, sentence).retry(attempt, until)
     }
 
+    /// The same if the host has an image of this name that was built for the application `owner` alone.
+    pub(crate) fn image_not_shared(self, owner: &str) -> Self {
+        let sentence = format!(
+            "{}; the image of this name on the host was built for the application `{owner}`, which shares nothing \
+             (`otherApplications`)",
+            self.sentence
+        );
+        Self { sentence, ..self }
+    }
+
     pub(crate) fn image_not_verified(
         workload: &WorkloadName,
         image: &str,

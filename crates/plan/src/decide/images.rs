@@ -134,12 +134,19 @@ fn obtain_image(draft: &mut Draft<'_>, subject: Subject<'_>, needed: &Needed) ->
         Some(_) if is_here && is_cut_off(draft.facts, name) => {}
         Some(attempt) => {
             let (count, until, error) = (attempt.count, attempt.next, attempt.error.clone());
+            let owner = draft.facts.owner_alone(image);
             draft.look_again(until);
             hold_for(draft, subject);
             draft.wait(match build {
                 Some(_) => Wait::build_failed(name, image, &error, count, until),
                 None if is_present && !is_here => Wait::image_not_verified(name, image, &error, count, until),
-                None => Wait::image_pull_back_off(name, image, &error, count, until),
+                None => {
+                    let wait = Wait::image_pull_back_off(name, image, &error, count, until);
+                    match owner {
+                        Some(owner) => wait.image_not_shared(owner),
+                        None => wait,
+                    }
+                }
             });
             return false;
         }

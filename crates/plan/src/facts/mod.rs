@@ -223,6 +223,15 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// The other application that the image of a name was built for, if that one does not share it.
+    pub(crate) fn owner_alone(&self, image: &str) -> Option<&'a str> {
+        let labels = &self.observed.images.get(image)?.defaults.labels;
+        let label = |name: &str| labels.get(name).map(String::as_str);
+        let is_alone = label::is_built_for_another_alone(self.target.stack.app.as_str(), label);
+        let owner = labels.get(label::BUILT_BY).filter(|_| is_alone && !self.is_built(image))?;
+        Some(owner.as_str())
+    }
+
     /// Whether a workload of the application builds an image.
     fn is_built(&self, image: &str) -> bool {
         let stacks = [Some(self.target.stack), self.target.reached];

@@ -1,12 +1,12 @@
 //! Images that the agent makes itself: another image under the same name is not used.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use driftless_model::{
     Build, Container, HELPER_IMAGE, Image, ObjectsOfOthers, PROXY_IMAGE, SignatureRule, VerifiedImage,
     Workload, label,
 };
-use driftless_plan::{Action, Plan, RequiredSignature};
+use driftless_plan::{Action, Plan, RequiredSignature, Wait, WaitReason};
 
 use crate::fixture::{NOON, Stage, stack, workload};
 
@@ -78,6 +78,19 @@ fn built_image_that_is_not_shared_is_for_its_own_application() {
         assert_eq!(is_pulled, !is_used, "{labels:?}: {plan}");
         crate::prune::settle(&mut stage);
     }
+}
+
+#[test]
+fn failed_pull_names_the_application_that_does_not_share() {
+    let mut stage = Stage::new(stack([("web", workload("infra-tools", 1))]));
+    let labels = [(label::BUILD, "ab"), (label::BUILT_BY, "infra"), (label::NOT_SHARED, "infra")];
+    stage.world.observed.images.insert("infra-tools".to_owned(), image_with(&labels));
+    stage.world.registry = Some(BTreeSet::new());
+    stage.round();
+    let plan = stage.round();
+    let hint = "; the image of this name on the host was built for the application `infra`, which shares nothing (`otherApplications`)";
+    let is_said = |wait: &Wait| wait.is(WaitReason::ImagePullBackOff) && wait.to_string().contains(hint);
+    assert!(plan.waits.iter().any(is_said), "{plan}");
 }
 
 #[test]

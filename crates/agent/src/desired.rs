@@ -96,6 +96,16 @@ pub(crate) struct FetchFailure {
 }
 
 impl RepositoryState {
+    /// The state of a repository that the configuration does not have.
+    pub(crate) fn unfollowed() -> Self {
+        Self { covers: u64::MAX, ..Self::default() }
+    }
+
+    /// Whether the repository is fetched.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.covers != u64::MAX
+    }
+
     /// Notes a failure. `now` is its time.
     pub(crate) fn fail(&mut self, reason: &'static str, message: String, now: Timestamp) {
         let since = self.error.as_ref().map_or(now, |before| before.since);

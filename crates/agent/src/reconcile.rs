@@ -203,6 +203,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let was_observed = self.publisher.status().observed_at.is_some();
         let is_skipped = self.record.get().failed.is_some() || self.revisions.held().is_some();
         let awaits_fetch = self.record.get().swarm.as_ref().is_some_and(|kept| kept.unfetched.is_some());
+        let awaits_fetch = awaits_fetch || self.revisions.awaits_fetch(&self.desired);
         if is_pinned || is_skipped || awaits_fetch || !was_observed || !self.desired.asks_for_the_same(newest)
         {
             return false;

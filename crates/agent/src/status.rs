@@ -383,6 +383,11 @@ impl StatusInputs<'_> {
             status.sync = SyncStatus::Unknown;
             status.message = join(why, &status.message);
         }
+        if target.policy.suspended && self.revisions.awaits_fetch(self.desired) {
+            status.sync = SyncStatus::Unknown;
+            let why = "a backup was restored, and nothing is changed until the repository is read";
+            status.message = join(why, &status.message);
+        }
         if let Some(advice) = self.loss_advice() {
             let newest = self.desired.rendered().hashes.as_deref();
             if newest.is_some_and(|hashes| hashes.stack != target.hash) {

@@ -314,10 +314,8 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             let index = self.repository_of(known);
             let view = index.and_then(|index| views.get(index));
             let policy = self.policy_of(known, views);
-            let state = view.map_or_else(
-                || Arc::new(RepositoryState { covers: u64::MAX, ..RepositoryState::default() }),
-                |view| Arc::clone(&view.state),
-            );
+            let state =
+                view.map_or_else(|| Arc::new(RepositoryState::unfollowed()), |view| Arc::clone(&view.state));
             let newest = view.and_then(|view| view.commit.clone());
             let nothing = || {
                 let commit = newest.clone().unwrap_or_default();

@@ -79,6 +79,10 @@ impl<D, S> RequestHandler<'_, D, S> {
             let name = self.context.name();
             return Err(RequestError::Refused(if self.desired.rendered().policy.suspended {
                 suspended_by_settings(name)
+            } else if self.revisions.awaits_fetch(self.desired) {
+                format!(
+                    "a backup was restored, and nothing of {name} is changed until its repository is read"
+                )
             } else {
                 format!("{name} is suspended, so nothing is changed; `driftless resume {name}` ends that")
             }));

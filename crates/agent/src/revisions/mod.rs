@@ -180,7 +180,9 @@ impl Revisions {
         record: &Record,
     ) -> Result<Option<TargetRevision>, store::Error> {
         let held_before = self.holds.take();
-        let (policy, pin) = (policy_now(context, desired)?, current_pin(context, desired)?);
+        let (mut policy, pin) = (policy_now(context, desired)?, current_pin(context, desired)?);
+        // The managers of a Swarm share what was applied.
+        policy.suspended |= pin.is_none() && policy.engine != EngineKind::Swarm && self.awaits_fetch(desired);
         let target = match self.target_after_restore(context, desired, record, &policy, pin.as_ref()) {
             Some(target) => Some(target),
             None => self.choose_with(context, desired, record, policy, pin)?,
@@ -342,7 +344,8 @@ impl Revisions {
         policy: &Policy,
         pin: Option<&Pin>,
     ) -> Option<TargetRevision> {
-        if !self.restoration.is_open() || !desired.is_in_git() || self.loss.lost().is_some() {
+        let is_comparable = desired.is_in_git() && self.loss.lost().is_none() && !self.awaits_fetch(desired);
+        if !self.restoration.is_open() || !is_comparable {
             return None;
         }
         desired.applicable_stack()?;
@@ -354,6 +357,13 @@ impl Revisions {
             return None;
         }
         Some(TargetRevision { cause: self.cause_of_next(desired), ..newest })
+    }
+
+    /// Whether a backup was restored and Git was not read since. Until then, the commit of the last run is that of the backup, and what
+    /// runs may be newer.
+    pub(crate) fn awaits_fetch(&self, desired: &Desired) -> bool {
+        let repository = desired.repository();
+        self.restoration.is_open() && repository.fetched_at.is_none() && repository.is_followed()
     }
 
     /// Reads whether state was lost, and reports it once.

@@ -146,7 +146,10 @@ impl Inventory {
         instance.last_output = Box::pin(output).await;
         let instance = Arc::new(instance);
         let inspected = InspectedContainer { listed: Arc::clone(listed), instance: Arc::clone(&instance) };
-        self.cache.store_container(id, token, inspected);
+        // No event says that a mount leads to another folder since, so such a container is inspected with each observation.
+        if !from_engine::may_lead_to_own_folder(&found, &instance.config.mounts, &paths) {
+            self.cache.store_container(id, token, inspected);
+        }
         Ok(Some(instance))
     }
 

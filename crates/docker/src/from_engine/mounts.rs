@@ -269,14 +269,41 @@ fn own_folder(path: &str, target: &str, owner: &Owner, paths: &MountPaths) -> Op
 /// The rest of a path below an application's folder in a former state directory, if it leads to the same place as below the present one:
 /// the directory was moved, and a link or mount has its former place.
 fn rest_of_former<'p>(path: &'p Path, folder: &Path) -> Option<&'p Path> {
-    let names =
-        |folder: &Path| Some((folder.parent()?.file_name()?.to_owned(), folder.file_name()?.to_owned()));
-    let wanted = names(folder)?;
-    let former = path.ancestors().find(|former| names(former).as_ref() == Some(&wanted))?;
-    let rest = path.strip_prefix(former).ok()?;
+    let rest = path.strip_prefix(former_folder(path, folder)?).ok()?;
     let identity = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
     let found = identity(path)?;
     (identity(&folder.join(rest)) == Some(found)).then_some(rest)
+}
+
+/// The folder above a path that has the names of an application's folder in a state directory.
+fn former_folder<'p>(path: &'p Path, folder: &Path) -> Option<&'p Path> {
+    let names =
+        |folder: &Path| Some((folder.parent()?.file_name()?.to_owned(), folder.file_name()?.to_owned()));
+    let wanted = names(folder)?;
+    path.ancestors().find(|former| names(former).as_ref() == Some(&wanted))
+}
+
+/// Whether a mount may be of the application's folder in a former state directory, and does not lead to the present one. The link or
+/// mount that leads there may be made later, and the engine has no event for that.
+pub(crate) fn may_lead_to_own_folder(
+    found: &api::ContainerInspectResponse,
+    mounts: &[Mount],
+    paths: &MountPaths,
+) -> bool {
+    let app = found.config.as_ref().and_then(|config| Owner::of(config).app);
+    let Some(folder) = app.map(|app| paths.app.join(app.as_str())) else { return false };
+    mounts.iter().any(|mount| match &mount.source {
+        MountSource::Bind { path, .. } => former_folder(Path::new(path), &folder).is_some(),
+        MountSource::Volume { .. }
+        | MountSource::Anonymous
+        | MountSource::Empty
+        | MountSource::Tmpfs { .. }
+        | MountSource::Image(_)
+        | MountSource::Content(_)
+        | MountSource::Secret(_)
+        | MountSource::AppFolder(_)
+        | MountSource::InPlace { .. } => false,
+    })
 }
 
 fn bind(path: String) -> MountSource {

@@ -125,7 +125,7 @@ impl FakeEngine {
             agent: AgentId::from(AGENT),
             content_dir: folder.join("content"),
             secret_dir: folder.join("secret"),
-            app_dir: folder.join("app"),
+            app_dir: self.app_dir(),
             registries: RegistryLogins::default(),
             clock: self.clock,
         };
@@ -156,6 +156,20 @@ impl FakeEngine {
         self.host(|host| host.containers.insert(id.clone(), container));
         self.happen(&id, "start");
         ContainerId(id)
+    }
+
+    /// The folder with the folders of applications.
+    pub(crate) fn app_dir(&self) -> PathBuf {
+        self.folder.path().join("app")
+    }
+
+    /// A container has a bind mount.
+    pub(crate) fn mount(&self, id: &ContainerId, source: &Path, target: &str) {
+        let mount = json!({"Type": "bind", "Source": source, "Target": target});
+        self.host(|host| {
+            let container = host.containers.get_mut(id.as_str()).unwrap();
+            container["HostConfig"]["Mounts"] = json!([mount]);
+        });
     }
 
     /// Sets the state of a container that does not run.

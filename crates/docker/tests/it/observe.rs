@@ -1,6 +1,6 @@
 //! Observing: which calls it takes.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, fs, time::Duration};
 
 use driftless_docker::{Docker, EngineEvent, ObserveScope, Remembered, RememberedChange};
 use driftless_model::{AppName, ContainerId};
@@ -75,6 +75,28 @@ async fn container_that_exits_is_listed_until_it_has_settled() {
     let lists = fake.calls("/containers/json").len();
     observed(&engine).await;
     assert_eq!(fake.calls("/containers/json").len(), lists);
+}
+
+/// As when the disk with the former state directory is mounted late.
+#[tokio::test(start_paused = true)]
+async fn link_to_the_folder_is_seen_without_an_event() {
+    let fake = FakeEngine::new();
+    let id = fake.run("web", "no");
+    let former = tempfile::tempdir().unwrap();
+    fake.mount(&id, &former.path().join("app").join(APP).join("data"), "/data");
+    fs::create_dir_all(fake.app_dir().join(APP).join("data")).unwrap();
+    let engine = fake.connect();
+    await_connected(&engine).await;
+    let folders = async || -> Vec<String> {
+        let found = crate::fake_engine::instance(&engine, &id).await;
+        found.config.app_folders().map(str::to_owned).collect()
+    };
+    assert!(folders().await.is_empty());
+    std::os::unix::fs::symlink(fake.app_dir(), former.path().join("app")).unwrap();
+    assert_eq!(folders().await, ["data"]);
+    let before = inspected(&fake).len();
+    assert_eq!(folders().await, ["data"]);
+    assert_eq!(inspected(&fake).len(), before, "it is known now");
 }
 
 /// The ids of the containers that were inspected, in the order of the calls.

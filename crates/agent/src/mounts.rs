@@ -216,7 +216,8 @@ fn missing_folder(context: &AppContext, target: &Stack, observed: &Observed) -> 
     let container = mounted.get(path)?;
     let path = contents.app_folder(app).join(path);
     Some(format!(
-        "{} is missing, and container {container} mounts it: mount its disk, or make the folder with `mkdir` if it may begin empty",
+        "{} is missing, and container {container} mounts it: mount its disk, or if it may begin empty or as Git has it, \
+         remove the container with `docker rm -f {container}`",
         path.display()
     ))
 }

@@ -185,7 +185,8 @@ impl ContentDir {
     }
 
     /// The first of these paths in the application's own folder that is missing although containers mount it: the disk with its files
-    /// may not be mounted. What Git has at a path is copied again, unless nothing else is left in the folder either.
+    /// may not be mounted. What Git has at a path is copied again, unless nothing else is left in the folder either: containers write to
+    /// the copies, too.
     pub fn missing_app_folder<'p>(
         &self,
         app: &AppName,

@@ -145,7 +145,8 @@ fn folders_of_the_application_are_open_to_any_user() {
 #[test]
 fn missing_folders_of_containers_are_found() {
     let files = Files::new();
-    let ids = BTreeMap::from([("conf".to_owned(), ContentId("conf".to_owned()))]);
+    let ids = ["app.conf", "conf/a"].map(|path| (path.to_owned(), ContentId(path.to_owned())));
+    let ids = BTreeMap::from(ids);
     let missing = |mounted: &[&'static str]| {
         files.dir.missing_app_folder(&shop(), &ids, &mounted.iter().copied().collect())
     };
@@ -153,7 +154,7 @@ fn missing_folders_of_containers_are_found() {
     assert_eq!(missing(&[]), None);
     files.dir.ensure_app_folder(&shop(), "data/deep").unwrap();
     assert_eq!(
-        missing(&["conf", "conf/deep", "data", "data/deep"]),
+        missing(&["app.conf", "conf", "conf/a", "data", "data/deep"]),
         None,
         "Git has it, and can copy it again"
     );
@@ -162,6 +163,7 @@ fn missing_folders_of_containers_are_found() {
     fs::remove_dir_all(files.folder().join("data")).unwrap();
     assert_eq!(missing(&["data"]), Some("data"));
     assert_eq!(missing(&["conf"]), Some("conf"));
+    assert_eq!(missing(&["app.conf"]), Some("app.conf"), "the container may have written to its copy");
 }
 
 #[test]

@@ -46,7 +46,7 @@ impl KnownEngine {
         let mut other = None;
         if !is_same {
             let may_be_lost = before.is_some() && !has_own;
-            let deployed = if may_be_lost { store.deployed_applications()? } else { Vec::new() };
+            let deployed = if may_be_lost { deployed_here(store)? } else { Vec::new() };
             if deployed.is_empty() {
                 accept(store, found, before.as_deref());
             } else {
@@ -79,6 +79,17 @@ impl KnownEngine {
     fn lock(&self) -> MutexGuard<'_, Option<OtherData>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The deployed applications with containers on the engine itself. The services of a Swarm are not lost with its data.
+fn deployed_here(store: &Store) -> Result<Vec<AppName>, store::Error> {
+    let mut here = Vec::new();
+    for app in store.deployed_applications()? {
+        if store.record(&app)?.swarm.is_none() {
+            here.push(app);
+        }
+    }
+    Ok(here)
 }
 
 /// Notes the data that the agent deploys to. On a full disk, the next round does it again.

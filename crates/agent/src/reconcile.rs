@@ -318,7 +318,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
 
     /// Chooses the revision that the round leads to. Without one, or where its hooks begin, the round ends with this.
     fn choose_target(&mut self) -> Result<TargetRevision, Next> {
-        if let Err(error) = self.revisions.read_loss(&self.context) {
+        if let Err(error) = self.revisions.read_loss(&self.context, &self.desired, self.record.get()) {
             return Err(self.fail(None, &chain(&error)));
         }
         self.revisions.note_newest(&self.desired, self.record.get_mut());
@@ -402,7 +402,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     /// Detects another engine, another owner, a loss of state, a removal and newer images in what was observed. Returns how the round
     /// ends, if that makes another target, or if nothing may be changed.
     fn examine(&mut self, target: &mut TargetRevision, observed: &Observed) -> Option<Next> {
-        match self.revisions.check_engine(&self.context, observed) {
+        match self.revisions.check_engine(&self.context, target, observed) {
             Ok(EngineCheck::Same) => {}
             Ok(EngineCheck::SameAgain) => return Some(Next::Round),
             // Without a plan, so that the record keeps what it knows of the containers. The return of the engine wakes the application.

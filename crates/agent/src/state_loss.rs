@@ -2,7 +2,7 @@
 //! the engine has lost its data, or is another one, nothing is changed at all. Either ends when a user confirms the loss with
 //! `driftless recover`; the second one also when the data are back.
 
-use driftless_model::{Adopted, AppName, EventKind, Instance, Observed};
+use driftless_model::{Adopted, AppName, EngineKind, EventKind, Instance, Observed};
 use driftless_store as store;
 use driftless_store::Store;
 
@@ -89,9 +89,13 @@ impl StateLoss {
         self.lost.as_ref()
     }
 
-    /// Reads whether state was lost, and reports it once.
-    pub(crate) fn read(&mut self, context: &AppContext) -> Result<(), store::Error> {
-        let lost = Loss::current(context.store(), context.engine())?;
+    /// Reads whether state of an application on such an engine was lost, and reports it once. The services of a Swarm are not lost with
+    /// the data of the host's own engine.
+    pub(crate) fn read(&mut self, context: &AppContext, engine: EngineKind) -> Result<(), store::Error> {
+        let lost = match engine {
+            EngineKind::Docker => Loss::current(context.store(), context.engine())?,
+            EngineKind::Swarm => context.store().loss()?.map(Loss::Records),
+        };
         let name = context.name();
         let is_new = |loss: &&Loss| {
             self.lost.as_ref().is_none_or(|before| before.is_of_engine() != loss.is_of_engine())
@@ -116,11 +120,14 @@ impl StateLoss {
     pub(crate) fn check_engine(
         &mut self,
         context: &AppContext,
+        engine: EngineKind,
         observed: &Observed,
     ) -> Result<EngineCheck, store::Error> {
+        if engine == EngineKind::Swarm {
+            return Ok(EngineCheck::Same);
+        }
         let was_lost = self.lost.as_ref().is_some_and(Loss::is_of_engine);
-        let found = observed.engine_data.as_ref().filter(|_| observed.swarm.is_none());
-        if let Some(found) = found {
+        if let Some(found) = &observed.engine_data {
             // Adopted containers, too.
             let is_own = |instance: &Instance| instance.agent == *context.agent();
             let has_own = found.has_own || observed.instances.values().any(is_own);
@@ -130,7 +137,7 @@ impl StateLoss {
             }
         }
         if context.engine().lost().is_some() {
-            self.read(context)?;
+            self.read(context, engine)?;
             return Ok(EngineCheck::Other);
         }
         Ok(if was_lost { EngineCheck::SameAgain } else { EngineCheck::Same })
@@ -167,5 +174,41 @@ impl StateLoss {
         // The other applications and `/readyz` report it, too.
         context.wake_all();
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use driftless_model::{EngineData, Record};
+
+    use super::*;
+    use crate::{context::tests::new_revision, desired::tests::stack};
+
+    #[test]
+    fn services_of_a_swarm_are_not_missed() {
+        let (context, _folder) = crate::context::tests::context();
+        let (store, engine, app) = (context.store(), context.engine(), context.name());
+        let compare = |id: &str| {
+            let found = EngineData { id: id.to_owned(), has_own: false };
+            engine.compare(store, &found, false).unwrap()
+        };
+        store.remember_application(app, &serde_json::json!({}), "infra").unwrap();
+        store.begin_revision(&new_revision(app), &stack("one")).unwrap();
+        store.set_engine_data_id("one").unwrap();
+        let on_swarm = Record { swarm: Some(Box::default()), ..Record::default() };
+        store.save_record(app, &on_swarm).unwrap();
+        assert!(!compare("two"));
+        assert_eq!(store.engine_data_id().unwrap().as_deref(), Some("two"));
+
+        // Nor do they stop for what another application has lost.
+        store.save_record(app, &Record::default()).unwrap();
+        assert!(compare("three"));
+        let mut loss = StateLoss::default();
+        loss.read(&context, EngineKind::Swarm).unwrap();
+        assert_eq!(loss.lost(), None);
+        let observed = Observed::default();
+        assert_eq!(loss.check_engine(&context, EngineKind::Swarm, &observed).unwrap(), EngineCheck::Same);
+        assert_eq!(loss.check_engine(&context, EngineKind::Docker, &observed).unwrap(), EngineCheck::Other);
+        assert!(loss.lost().is_some_and(Loss::is_of_engine));
     }
 }

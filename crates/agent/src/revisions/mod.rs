@@ -220,10 +220,7 @@ impl Revisions {
         pin: Option<Pin>,
     ) -> Result<Option<TargetRevision>, store::Error> {
         self.holds.continue_from(record);
-        // The key may have left Git in the same commit.
-        if desired.may_be_removed() && record.swarm.is_some() {
-            policy.engine = EngineKind::Swarm;
-        }
+        policy.engine = engine_of(desired, record);
         if record.removal.is_some() && desired.may_be_removed() {
             return self.target_of_removal(context, policy, record);
         }
@@ -367,8 +364,13 @@ impl Revisions {
     }
 
     /// Reads whether state was lost, and reports it once.
-    pub(crate) fn read_loss(&mut self, context: &AppContext) -> Result<(), store::Error> {
-        self.loss.read(context)
+    pub(crate) fn read_loss(
+        &mut self,
+        context: &AppContext,
+        desired: &Desired,
+        record: &Record,
+    ) -> Result<(), store::Error> {
+        self.loss.read(context, engine_of(desired, record))
     }
 
     /// Detects a loss of state in the first observation, unless a user has confirmed it before. True: the target must be
@@ -386,9 +388,10 @@ impl Revisions {
     pub(crate) fn check_engine(
         &mut self,
         context: &AppContext,
+        target: &TargetRevision,
         observed: &Observed,
     ) -> Result<EngineCheck, store::Error> {
-        self.loss.check_engine(context, observed)
+        self.loss.check_engine(context, target.policy.engine, observed)
     }
 
     /// Notes whether Git and the engine have nothing of the application any more. True: the target must be chosen again.
@@ -837,6 +840,13 @@ impl Revisions {
     pub(crate) fn pin_status(&self, desired: &Desired, target: &TargetRevision) -> Option<PinStatus> {
         Some(self.behind.status(target.pin.as_ref()?, &desired.commit().id))
     }
+}
+
+/// The engine that the application is on.
+fn engine_of(desired: &Desired, record: &Record) -> EngineKind {
+    // The key may have left Git in the same commit.
+    let is_left_on_swarm = desired.may_be_removed() && record.swarm.is_some();
+    if is_left_on_swarm { EngineKind::Swarm } else { desired.rendered().policy.engine }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 # How many end-to-end tests run side by side. Each has its own agent, repository and names.
-E2E_THREADS ?= 4
+E2E_THREADS ?= 6
 
 # How many tests of a program run side by side. Many wait for a clock, a process or a disk.
 UNIT_THREADS ?= 4

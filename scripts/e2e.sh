@@ -10,7 +10,7 @@ set -eu
 # Of the whole workspace, so that its crates have the features that the other tests have compiled them with.
 e2e() { cargo test --locked --workspace --test e2e "$@"; }
 
-threads=${E2E_THREADS:-4}
+threads=${E2E_THREADS:-6}
 stall=${E2E_STALL:-300}
 here=$(dirname "$0")
 work=$(mktemp -d)

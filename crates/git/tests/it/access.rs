@@ -431,7 +431,7 @@ async fn a_proxy_is_used_as_the_configuration_and_the_environment_say() {
     let socks = [("HTTPS_PROXY", "socks5://me:hunter2@localhost:1".to_owned())];
     let auth = Auth::default();
     let lookup = move |name: &str| socks.iter().find(|it| it.0 == name).map(|it| it.1.clone());
-    let refused = driftless_git::Repository::open(RepositoryOptions {
+    let refused = Repository::open(RepositoryOptions {
         credentials: Credentials::new(auth, Arc::new(lookup)),
         proxy: Proxy::Environment,
         ..options(&origin, &secure.url())

@@ -21,7 +21,7 @@ fn attempt(application: &Application) -> u32 {
 /// Otherwise it would seem that no version was reached, and nothing would be kept of it or protect its data.
 #[tokio::test(start_paused = true)]
 async fn round_fails_while_the_reached_version_is_unreadable() {
-    let mut it = Simulation::idle();
+    let mut it = Simulation::idle_at(Clock::starting_at(NOON));
     it.keep_on_disk();
     let database = it.database();
     it.git.push(WEB);

@@ -142,7 +142,7 @@ fn hold_port(stage: &mut Stage) {
 }
 
 #[test]
-fn project_is_proposed_only_to_what_may_be_that_project() {
+fn another_project_is_proposed_to_its_likely_application() {
     let advice = "write `name: docker`";
     let waits_with = |stage: &mut Stage, what: &str| {
         // The first round pulls the image.

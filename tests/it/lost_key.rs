@@ -5,6 +5,7 @@ use std::{fs, path::Path, time::Duration};
 
 use driftless_agent::{RequestKind, Rollback};
 use driftless_clock::Clock;
+use driftless_docker::UserAction;
 use driftless_model::{Observed, Until};
 use driftless_store::{RestoreOptions, StateDir, Store, back_up, restore};
 
@@ -219,4 +220,40 @@ spec:
     simulation.git.push_files("Ada", &[("shop/app.yaml", third.as_str())]);
     simulation.synced_with_tip().await;
     assert_eq!(all(&simulation), [1, 3, 3], "{}", simulation.story());
+}
+
+/// The server of Git, or a VPN on the way to it, may be such an application.
+#[tokio::test(start_paused = true)]
+async fn restored_application_starts_without_git_on_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let (folder, file) = (directory.path().join("state"), directory.path().join("backup.tar"));
+    let state = StateDir::lock(&folder).unwrap();
+    let mut simulation = prepared(&state);
+    simulation.store.agent_id().unwrap();
+    simulation.synced_with_tip().await;
+    back_up(&folder, &file).unwrap();
+    simulation.crash();
+    simulation.hand(&UserAction::Stop { name: "shop-web-1".into() });
+    simulation.store = Store::in_memory(simulation.clock).unwrap();
+    drop(state);
+    restore(&file, &folder, RestoreOptions { replace: true, force: false }).unwrap();
+    let state = StateDir::lock(&folder).unwrap();
+    simulation.store = Store::open(&state, simulation.clock).unwrap().store;
+    simulation.git.down(true);
+    simulation.begin();
+    minutes(5).await;
+    assert_eq!(simulation.images(), [""; 0], "{}", simulation.story());
+    let why = simulation.refusal(RequestKind::Resume).await;
+    assert!(why.contains("`driftless rollback shop REVISION` start what the backup has"), "{why}");
+    let back = Rollback { to: Some("1".to_owned()), reason: String::new(), until: Until::Manual };
+    simulation.ask(RequestKind::Rollback(back)).await;
+    minutes(1).await;
+    assert_eq!(simulation.images(), ["web:1"], "{}", simulation.story());
+
+    simulation.git.down(false);
+    simulation.git.push(&compose("web:2"));
+    minutes(5).await;
+    simulation.ask(RequestKind::Resume).await;
+    simulation.synced_with_tip().await;
+    assert_eq!(simulation.images(), ["web:2"], "{}", simulation.story());
 }

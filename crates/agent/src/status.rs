@@ -385,7 +385,8 @@ impl StatusInputs<'_> {
         }
         if target.policy.suspended && self.revisions.awaits_fetch(self.desired) {
             status.sync = SyncStatus::Unknown;
-            let why = "a backup was restored, and nothing is changed until the repository is read";
+            let why = "a backup was restored, and nothing is changed until the repository is read; if that needs this application, \
+                       `driftless rollback` starts what the backup has";
             status.message = join(why, &status.message);
         }
         if let Some(advice) = self.loss_advice() {

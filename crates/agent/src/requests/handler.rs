@@ -27,6 +27,14 @@ pub(super) fn suspended_by_settings(app: &AppName) -> String {
     format!("{app} is suspended by its settings, so nothing is changed: set `suspend: false` there")
 }
 
+/// Why nothing is changed after a restore, and the way out if Git cannot be read without what is down.
+pub(super) fn awaits_git(name: &AppName) -> String {
+    format!(
+        "a backup was restored, and nothing of {name} is changed until its repository is read; if that needs {name}, \
+         `driftless history {name}` and `driftless rollback {name} REVISION` start what the backup has"
+    )
+}
+
 /// The parts of an application that requests read and change.
 pub(crate) struct RequestHandler<'a, D, S> {
     pub(crate) context: &'a AppContext,
@@ -80,9 +88,7 @@ impl<D, S> RequestHandler<'_, D, S> {
             return Err(RequestError::Refused(if self.desired.rendered().policy.suspended {
                 suspended_by_settings(name)
             } else if self.revisions.awaits_fetch(self.desired) {
-                format!(
-                    "a backup was restored, and nothing of {name} is changed until its repository is read"
-                )
+                awaits_git(name)
             } else {
                 format!("{name} is suspended, so nothing is changed; `driftless resume {name}` ends that")
             }));

@@ -74,7 +74,8 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let is_pinned = self.context.store().pin(name)?.is_some();
         let current = history.first();
         let is_current = current.is_some_and(|current| is_same_version(&history, revision, current));
-        if is_current && !is_pinned {
+        // A pin to what a restored backup has ends the wait for Git.
+        if is_current && !is_pinned && !self.revisions.awaits_fetch(self.desired) {
             let number = revision.number;
             return Err(RequestError::Refused(format!(
                 "{name} is at that state already (revision {number})"

@@ -10,7 +10,7 @@ use driftless_model::{
 use driftless_plan::{WaitReason, resolve_available_images};
 use driftless_store::Suspension;
 
-use super::handler::{RequestHandler, not_in_git};
+use super::handler::{RequestHandler, awaits_git, not_in_git};
 use crate::{
     hooks,
     request::{Answer, RequestError},
@@ -291,6 +291,8 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             let is_suspended_in_settings = self.desired.rendered().policy.suspended;
             return Err(RequestError::Refused(if is_suspended_in_settings {
                 format!("{name} is suspended by its settings: set `suspend: false` there")
+            } else if self.revisions.awaits_fetch(self.desired) {
+                awaits_git(name)
             } else {
                 format!("{name} is neither pinned nor suspended, and no commit of it failed; it follows Git")
             }));

@@ -124,7 +124,7 @@ fn reason_to_wait_for_other_project(
             stacks.is_some_and(is_given)
         };
         let has_own = held.difference(&written).any(|place| is_folder(place) && !wanted.contains(place));
-        // All folders of the container would be shared: it is this service, whatever else this one has.
+        // All folders of the container would be shared: it is this service, although this one has more.
         let takes_all = written.iter().filter(|place| is_folder(place)).all(|place| wanted.contains(place));
         if (has_own && !takes_all) || (!has_all(held, &written) && !has_all(&written, held)) {
             return None;

@@ -397,6 +397,28 @@ async fn failure_without_consequence_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn last_commit_in_sync_is_known_after_a_restart() {
+    let mut it = prepared(&web("web:1"), OnFailure::None).begun();
+    it.synced_with_tip().await;
+    // It changes nothing for the application, so it begins no revision.
+    let last = it.push(&web("web:1")).await;
+    it.synced(&last).await;
+    make_unhealthy(&it, &["web:2"]);
+    it.push(&web("web:2")).await;
+    minutes(3).await;
+    it.crash();
+    it.begin();
+    minutes(2).await;
+    let found = it.handle().applications().get(&app()).unwrap().clone();
+    assert_eq!(found.status.revision, Some(2), "{}", it.story());
+    assert_eq!(found.status.commit.as_ref().map(|commit| commit.id.to_string()), Some(last));
+    make_unhealthy(&it, &[]);
+    it.synced_with_tip().await;
+    minutes(2).await;
+    assert_eq!(it.store.record(&app()).unwrap().in_sync, None, "the target is reached");
+}
+
+#[tokio::test(start_paused = true)]
 async fn health_lost_within_monitor_is_a_failure() {
     let compose = |image: &str| format!("services:\n  web:\n    image: {image}\n    restart: always\n");
     for (on_failure, image) in [(OnFailure::Rollback, "web:1"), (OnFailure::Pause, "web:2")] {

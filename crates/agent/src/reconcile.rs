@@ -458,6 +458,16 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             publisher.publish_round(inputs, target, &mut masked, observed, plan);
         });
         self.masked = Some(masked);
+        self.note_in_sync(target);
+    }
+
+    /// Keeps in the record which commit the application was last in sync with, while the target is another one.
+    fn note_in_sync(&mut self, target: &TargetRevision) {
+        let last = self.publisher.status().commit.as_ref().filter(|commit| **commit != target.commit);
+        if self.record.get().in_sync.as_ref() != last {
+            let last = last.cloned();
+            self.record.get_mut().in_sync = last;
+        }
     }
 
     /// Forgets a removal if Git has the application again, and begins the hooks of a failed revision.

@@ -304,7 +304,8 @@ impl StatusInputs<'_> {
             return Some(target.commit.clone());
         }
         let (store, name) = (self.context.store(), self.context.name());
-        before.or_else(|| {
+        // After a restart, the record has it.
+        before.or_else(|| self.record.in_sync.clone()).or_else(|| {
             let last = store.revisions(name).and_then(|history| {
                 let Some(revision) = last_reached(&history) else { return Ok(None) };
                 // After a removal it is in sync with nothing.

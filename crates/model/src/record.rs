@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AfterRecord, AppName, CanaryRecord, CommitId, CompletedJobs, ContainerId, ContentId, FailedCommit,
-    FollowedImage, HookRecord, Instance, InstanceId, JobEnd, JobRecord, KnownInside, Network, PlatformImage,
-    RolloutSizes, ScaleOverride, SharedPlace, SpecHash, StackHash, SwarmRecord, SwarmService, Timestamp,
-    UnknownEnd, VerifiedImages, Workload, WorkloadName,
+    AfterRecord, AppName, CanaryRecord, CommitId, CommitInfo, CompletedJobs, ContainerId, ContentId,
+    FailedCommit, FollowedImage, HookRecord, Instance, InstanceId, JobEnd, JobRecord, KnownInside, Network,
+    PlatformImage, RolloutSizes, ScaleOverride, SharedPlace, SpecHash, StackHash, SwarmRecord, SwarmService,
+    Timestamp, UnknownEnd, VerifiedImages, Workload, WorkloadName,
 };
 
 /// Facts about one application that the engine cannot report.
@@ -147,6 +147,10 @@ pub struct Record {
     /// The stack that Git asks for, and the commit that it came with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub newest: Option<NewestStack>,
+    /// The commit that the application was last in sync with, while its target is another one. It may be a later commit than that of the
+    /// revision, which has changed only other applications.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_sync: Option<CommitInfo>,
     /// The newest commit, if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<FailedCommit>,
@@ -283,6 +287,7 @@ impl Record {
             since: _,
             // Changed by an outcome, or where no step is left. Until then an older value is true.
             settled: _,
+            in_sync: _,
             slots: _,
             held: _,
             shared_places: _,

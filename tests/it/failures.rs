@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, time::Duration};
 
-use driftless_agent::RequestKind;
+use driftless_agent::{Answer, RequestKind};
 use driftless_clock::Clock;
 use driftless_docker::UserAction;
 use driftless_model::{Application, Cause, OnFailure, Outcome};
@@ -136,6 +136,30 @@ async fn commit_with_containers_that_never_start_is_taken_back() {
         let history = it.store.revisions(&app()).unwrap();
         assert_eq!(history[0].cause, Cause::AutomaticRollback, "{history:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn plan_shows_the_pause_of_its_steps() {
+    let it = Simulation::of(WEB);
+    it.synced_with_tip().await;
+    it.docker.faults(|faults| faults.failing_starts = Some((u32::MAX, "no room for it".to_owned())));
+    it.hand(&UserAction::Stop { name: "shop-web-1".into() });
+    minutes(10).await;
+    let plan = async || {
+        let Ok(Answer::Plan(plan)) = it.handle().request(app(), RequestKind::Plan).await else {
+            panic!("no plan")
+        };
+        plan
+    };
+    let paused = plan().await;
+    let pause = paused.waits.iter().find(|wait| wait.starts_with("BackOff shop-web-1: ")).unwrap();
+    assert!(!paused.rounds.is_empty() && pause.contains("no room for it, attempt "), "{paused:?}");
+    assert!(pause.ends_with(" (`driftless sync shop` ends the pause)"), "{pause}");
+    it.docker.faults(|faults| faults.failing_starts = None);
+    it.ask(RequestKind::Sync).await;
+    it.synced_with_tip().await;
+    minutes(1).await;
+    assert!(plan().await.waits.is_empty(), "{}", it.story());
 }
 
 #[tokio::test(start_paused = true)]

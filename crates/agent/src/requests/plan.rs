@@ -1,13 +1,18 @@
 //! The dry run: the planner's rounds over a copy of the live state, by a running agent or without one.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use driftless_clock::Clock;
 use driftless_config::DockerHost;
 use driftless_docker::{Docker, ObserveScope};
 use driftless_files::AppSpec;
 use driftless_git::CommitSource;
-use driftless_model::{Cause, EngineKind, Mask, Observed, Record, Stack, StackHashes};
+use driftless_model::{
+    AppName, Attempt, Cause, EngineKind, Mask, Observed, Record, Stack, StackHashes, Timestamp,
+};
 use driftless_plan as plan;
 use driftless_plan::{Target, WaitReason};
 use driftless_store::ContentDir;
@@ -74,6 +79,8 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
                     RequestError::Refused(format!("revision {} of {name} cannot be read", revision.number))
                 })?;
                 target.add_runs(&record);
+                // Those of another stack are forgotten.
+                record.failures.clear();
                 target
             }
         };
@@ -104,6 +111,10 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let suspended = target.unconfirmed.as_ref().map_or(suspended, |policy| policy.suspended);
         let mut observed = self.observer.observe(self.context, &target, record).await?;
         let (now, mut record) = (self.context.now(), record.clone());
+        if suspended {
+            // `driftless resume` ends the pauses.
+            record.failures.clear();
+        }
         swarm::complete(&mut target, &mut observed, &mut record, self.context.agent(), now);
         let record = &record;
         let reached = reached_stack(self.context, &target, record)?;
@@ -192,15 +203,32 @@ fn dry_run(
         // The dry run shows what the adoption changes, for which they wait.
         first.waits.retain(|wait| !wait.is(WaitReason::NotAdopted));
     }
+    let mut waits = pauses(&first, &target.stack.app, &record, clock.now());
     let plans = plan::dry_run(target, &observed, &record, clock.now());
+    waits.extend(shown_waits(&first, &plans));
     let steps = |plan: &plan::Plan| plan::describe_steps(&plan.steps, target, &observed, &record);
     DryRun {
         suspended: false,
         rounds: plans.iter().map(steps).filter(|round| !round.is_empty()).collect(),
         adoption,
         adoption_obstacles,
-        waits: shown_waits(&first, &plans),
+        waits,
     }
+}
+
+/// The pauses after failures, during which steps of this moment are not tried again.
+fn pauses(first: &plan::Plan, app: &AppName, record: &Record, now: Timestamp) -> Vec<String> {
+    let objects: BTreeSet<&str> = first.steps.iter().map(|step| step.action.object()).collect();
+    let is_paused =
+        |(object, failure): &(&String, &Attempt)| failure.next > now && objects.contains(object.as_str());
+    let sentence = |(object, failure): (&String, &Attempt)| {
+        let Attempt { count, next, error } = failure;
+        let next = next.time_of_day();
+        format!(
+            "BackOff {object}: {error}, attempt {count}, next try {next} (`driftless sync {app}` ends the pause)"
+        )
+    };
+    record.failures.iter().filter(is_paused).map(sentence).collect()
 }
 
 /// The waits of this moment, then those that are left at the end. The times of the rounds after the first are supposed.
@@ -219,7 +247,6 @@ fn shown_waits(first: &plan::Plan, rounds: &[plan::Plan]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use driftless_model::Timestamp;
     use driftless_plan::{Plan, Wait};
 
     use super::*;

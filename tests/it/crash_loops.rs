@@ -84,6 +84,33 @@ async fn crash_loop_of_an_applied_commit_has_one_event() {
     assert_eq!(warnings(&it, "CrashLoopBackOff").len(), 2, "{}", it.story());
 }
 
+/// Also while the commit is on its way, and not once more after a restart of the agent.
+#[tokio::test(start_paused = true)]
+async fn failing_health_check_and_obstacle_have_one_event_each() {
+    let compose = |image: &str, more: &str| {
+        format!("services: {{web: {{image: '{image}', healthcheck: {{test: [CMD, check]}}{more}}}}}\n")
+    };
+    let mut it = Simulation::of(&compose("web:1", ""));
+    it.synced_with_tip().await;
+    it.docker.faults(|faults| _ = faults.unhealthy.insert("web:2".to_owned()));
+    it.push(&compose("web:2", "")).await;
+    minutes(5).await;
+    it.crash();
+    it.begin();
+    minutes(5).await;
+    let found = warnings(&it, "Unhealthy");
+    assert_eq!(found.len(), 1, "{found:?}\n{}", it.story());
+    assert!(found[0].contains(" is unhealthy: its health check fails"), "{found:?}");
+    it.push(&compose("other:1", ", pull_policy: never")).await;
+    minutes(5).await;
+    it.crash();
+    it.begin();
+    minutes(5).await;
+    let found = warnings(&it, "Blocked");
+    assert_eq!(found.len(), 1, "{found:?}\n{}", it.story());
+    assert!(found[0].starts_with("web needs other:1 on this host"), "{found:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn container_that_fails_for_good_later_has_one_event() {
     let compose = "services: {web: {image: 'web:1', restart: 'on-failure:1'}}\n";

@@ -357,7 +357,13 @@ async fn new_application_does_not_confirm_that_all_others_go() {
 
 #[tokio::test(start_paused = true)]
 async fn application_that_left_git_is_removed_by_one_request() {
-    let it = kept_shop().await;
+    let mut it = kept_shop().await;
+    // A restart of the agent is no other departure.
+    it.crash();
+    it.begin();
+    minutes(3).await;
+    let events = it.store.events(0, 1000, Some(&app())).unwrap();
+    assert_eq!(events.iter().filter(|event| event.reason == "NotInGit").count(), 1, "{events:?}");
     assert_eq!(it.containers(&app()), 1, "{}", it.story());
     let advice = "`driftless remove shop`";
     let status = it.listed(&app()).unwrap().status.clone();

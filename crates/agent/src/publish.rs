@@ -19,7 +19,7 @@ use crate::{
     },
     context::{AppContext, RECENT_EVENTS},
     desired::Desired,
-    failure_events::FailureEvents,
+    failure_events::{FailureEvents, FailureFacts},
     masked_target::MaskedTarget,
     revisions::target::TargetRevision,
     status::{StatusInputs, hide_secrets},
@@ -181,9 +181,8 @@ impl Publisher {
         inputs.overrule(target, plan, &mut status);
         hide_secrets(&mut status, mask);
         report_held_prune(context, &before.waits, &status.waits);
-        if inputs.has_succeeded(target) {
-            self.failure_events.report(context, record, plan);
-        }
+        let (workloads, is_applied) = (&*status.workloads, inputs.has_succeeded(target));
+        self.failure_events.report(context, FailureFacts { record, plan, workloads, is_applied });
         self.status = status;
         self.publish(inputs, Some(target));
         self.publish_commit_status(inputs, Some(target));

@@ -65,6 +65,10 @@ impl StoredRecord {
         if (self.record.emptied, self.record.has_left) != before {
             self.save(context);
         }
+        if self.record.has_left && !before.1 {
+            let message = "Git or the configuration does not have the application any more";
+            context.event(EventKind::Normal, "NotInGit", context.name().as_str(), message);
+        }
     }
 
     /// Forgets what was verified with a key file that has another content by now.

@@ -188,7 +188,8 @@ pub(super) async fn wait_until_all<'a>(
                 Some(Waited { reached: true, application, .. }) => {
                     spinner.end();
                     let (seconds, but) = (started.elapsed().as_secs_f32(), exception(&application, goals));
-                    print(&format!("{app}: {} after {seconds:.1} s{but}\n", name_of(goals)))?;
+                    let line = format!("{app}: {} after {seconds:.1} s{but}\n", name_of(goals));
+                    print(&context.fold(&line))?;
                     reached.push(app);
                     continue;
                 }
@@ -225,7 +226,7 @@ impl OpenWait<'_> {
     /// Says that the application is not as wanted.
     fn fail(&self, why: &str, context: &Context<'_>) {
         let Wait { app, goals, .. } = self.wait;
-        context.screen.say(format!("{app}: not {}{why}", name_of(goals)));
+        context.screen.say_folded(&format!("{app}: not {}{why}", name_of(goals)));
         context.screen.say(format!("help: `driftless status {app}` says more"));
     }
 

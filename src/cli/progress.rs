@@ -35,7 +35,7 @@ impl<'a> Spinner<'a> {
         if self.screen.is_terminal() {
             self.draw();
         } else if is_news {
-            self.screen.say(text);
+            self.screen.say_folded(text);
         }
     }
 

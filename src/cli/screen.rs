@@ -79,6 +79,11 @@ impl Screen {
         drop(line);
     }
 
+    /// Prints a sentence above the progress line. Where it is longer than a line, it is folded.
+    pub(super) fn say_folded(&self, sentence: &str) {
+        self.say(self.fold(sentence));
+    }
+
     /// Replaces the progress line. Only on a terminal.
     pub(super) fn progress(&self, text: &str) {
         if self.is_terminal {

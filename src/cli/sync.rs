@@ -262,7 +262,7 @@ async fn follows_git(client: &Client, app: &str, context: &Context<'_>) -> Resul
         Some(1) => "1 commit behind".to_owned(),
         Some(count) => format!("{count} commits behind"),
     };
-    context.screen.say(format!(
+    context.screen.say_folded(&format!(
         "{app}: no newer commit is deployed, because a rollback pinned it to revision #{}, {behind}; `driftless resume {app}` \
          ends that",
         pin.revision
@@ -276,14 +276,15 @@ fn is_suspended(before: &Application, context: &Context<'_>) -> bool {
     // Its health is `Suspended` too if a Job is suspended or a rollout is paused, and then Git is followed all the same.
     let is_suspended = before.spec.policy.suspended;
     if is_suspended {
-        context.screen.say(if before.has_left_git() {
+        let sentence = if before.has_left_git() {
             format!(
-                "{app}: it is not in Git any more, so nothing will be changed: remove it with `driftless remove {app}`, or \
-                 restore it in Git"
+                "{app}: it is not in Git any more, so nothing will be changed: remove it with `driftless remove {app}`, let it run \
+                 without the agent with `driftless forget {app}`, or restore it in Git"
             )
         } else {
             format!("{app}: it is suspended, so nothing will be changed; `driftless resume {app}` ends that")
-        });
+        };
+        context.screen.say_folded(&sentence);
     }
     is_suspended
 }

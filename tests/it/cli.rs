@@ -451,6 +451,18 @@ async fn wait_for_a_failed_commit_ends_at_once() {
 }
 
 #[tokio::test]
+async fn sentences_of_a_wait_are_folded() {
+    let mut failed = shop();
+    failed.status.obstacle = Some(["web exited with code 3"; 10].join(", "));
+    let (server, _) = served_with(failed, Access::loopback()).await;
+    let mut command = driftless(server, &["sync", "shop", "--wait"]);
+    let Output { stderr, .. } = command.env("COLUMNS", "60").output().await.unwrap();
+    let text = String::from_utf8(stderr).unwrap();
+    assert!(text.contains("shop: not Synced and Healthy: ") && text.lines().count() > 4, "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+}
+
+#[tokio::test]
 async fn earlier_failure_ends_only_a_wait_for_health() {
     let mut degraded = shop();
     degraded.status.health = HealthStatus::Degraded;

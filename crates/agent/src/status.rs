@@ -175,7 +175,10 @@ impl StatusInputs<'_> {
         let name = self.context.name();
         let remove = match self.desired.findings().find(|finding| !finding.is_error()) {
             Some(elsewhere) => format!("remove it with `driftless remove {name}`; {}", elsewhere.message),
-            None => format!("remove it with `driftless remove {name}`, or restore it in Git"),
+            None => format!(
+                "remove it with `driftless remove {name}`, let it run without the agent with `driftless forget {name}`, or restore it \
+                 in Git"
+            ),
         };
         let keeps = "the application is not in Git any more; it keeps running, because";
         if let Some(advice) = self.loss_advice() {

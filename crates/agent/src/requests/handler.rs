@@ -19,7 +19,10 @@ use crate::{
 
 /// The advice about an application that has left Git.
 pub(super) fn not_in_git(app: &AppName) -> String {
-    format!("{app} is not in Git any more: remove it with `driftless remove {app}`, or restore it in Git")
+    format!(
+        "{app} is not in Git any more: remove it with `driftless remove {app}`, let it run without the agent with \
+         `driftless forget {app}`, or restore it in Git"
+    )
 }
 
 /// Why nothing of an application is changed that its settings suspend, and the way out.

@@ -26,7 +26,7 @@ const REFUSED_WITHIN: Duration = Duration::from_secs(5);
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Stop managing everything. All containers, networks and volumes stay and keep running.
+/// Stop managing everything. All containers, networks and volumes stay, and what runs keeps running.
 ///
 /// The agent ends its running steps, forgets every application with its pin and suspension, and from then on follows no
 /// repository: nothing is deployed, healed, rolled out, probed, scheduled or removed, also after a restart of the agent or of the
@@ -157,7 +157,7 @@ fn done(applications: &[Application], note: Option<&str>) -> String {
         let _ = writeln!(text, "{}: released", plain(name.as_str()));
     }
     text.push_str(
-        "nothing is managed any more; all containers, networks and volumes stay and keep running\n\
+        "nothing is managed any more; all containers, networks and volumes stay, and what runs keeps running\n\
          their labels driftless.* stay without effect, because Docker cannot change labels\n\
          to list them: docker ps --all --filter label=driftless.agent\n\
          keep the state directory while they exist, because they may mount files of it\n\

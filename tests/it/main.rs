@@ -15,6 +15,7 @@ mod ci_steps;
 // Signatures whose keys change while the agent runs.
 mod commit_trust;
 // Output of the commands, and the program as a client.
+mod begun_replacements;
 mod behind_proxy;
 mod cli;
 mod columns;

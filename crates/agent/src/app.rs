@@ -17,9 +17,10 @@ use driftless_git::CommitSource;
 
 use crate::{
     desired::Desired,
+    interrupt::Interrupt,
     log_span,
     reconcile::{Next, Reconciler},
-    request::{Queued, answer_at_once},
+    request::{Queued, RequestKind, answer_at_once},
 };
 
 /// The shortest pause between two rounds that only the clock asks for.
@@ -83,12 +84,12 @@ impl<D: Docker, S: CommitSource> App<D, S> {
             }
             let newest = Arc::clone(&desired.borrow_and_update());
             self.reconciler.set_desired(newest);
-            let interrupt = stop.child_token();
+            let interrupt = Interrupt::new(&stop);
             let Rounds { next, has_same_target } = self.rounds(&mut desired, &mut requests, &interrupt).await;
             if stop.is_cancelled() {
                 return;
             }
-            if !self.queue.is_empty() || interrupt.is_cancelled() {
+            if !self.queue.is_empty() || interrupt.token().is_cancelled() {
                 continue;
             }
             let has_failed = matches!(next, Next::BackOff(_));
@@ -103,17 +104,18 @@ impl<D: Docker, S: CommitSource> App<D, S> {
     }
 
     /// Makes rounds until nothing more can be done now, or until a request or a new desired state interrupts them. The
-    /// rounds are never dropped half way: they end after the running steps. For a question, the running round is finished.
+    /// rounds are never dropped half way: they end after the running steps, and before a suspension after the replacements that
+    /// have begun. For a question, the running round is finished.
     async fn rounds(
         &mut self,
         desired: &mut watch::Receiver<Arc<Desired>>,
         requests: &mut mpsc::Receiver<Queued>,
-        interrupt: &CancellationToken,
+        interrupt: &Interrupt,
     ) -> Rounds {
         let Self { reconciler, queue, .. } = self;
         let began_with = Arc::clone(reconciler.desired());
         let mut has_same_target = false;
-        let last = interrupt.child_token();
+        let last = interrupt.token().child_token();
         let rounds = consecutive_rounds(reconciler, interrupt, &last);
         tokio::pin!(rounds);
         loop {
@@ -122,17 +124,22 @@ impl<D: Docker, S: CommitSource> App<D, S> {
                 Some(request) = requests.recv() => {
                     if request.kind.is_question() {
                         last.cancel();
+                    } else if request.kind == RequestKind::Suspend {
+                        interrupt.end_work();
                     } else {
-                        interrupt.cancel();
+                        interrupt.supersede();
                     }
                     queue.push(answer_at_once(request));
                 }
                 // A fetch that found nothing new must not cost another round.
                 Ok(()) = desired.changed() => {
-                    if began_with.asks_for_the_same(&desired.borrow()) {
+                    let newest = desired.borrow();
+                    if began_with.asks_for_the_same(&newest) {
                         has_same_target = true;
+                    } else if newest.leaves_all_running() {
+                        interrupt.end_work();
                     } else {
-                        interrupt.cancel();
+                        interrupt.supersede();
                     }
                 }
             }
@@ -190,7 +197,7 @@ impl<D: Docker, S: CommitSource> App<D, S> {
 /// one. `interrupt` ends the running one early.
 async fn consecutive_rounds<D: Docker, S: CommitSource>(
     reconciler: &mut Reconciler<D, S>,
-    interrupt: &CancellationToken,
+    interrupt: &Interrupt,
     last: &CancellationToken,
 ) -> Next {
     for _ in 0..MAX_CONSECUTIVE_ROUNDS {

@@ -216,6 +216,13 @@ impl Desired {
         matches!(self.presence, Presence::Gone | Presence::WasGone)
     }
 
+    /// Whether nothing is done to the containers from now on: the settings suspend the application, or Git does not have it any more
+    /// and they stay.
+    pub(crate) fn leaves_all_running(&self) -> bool {
+        let policy = &self.rendered.policy;
+        policy.suspended || (self.is_gone() && !policy.prune)
+    }
+
     /// Whether Git did not have the application when it was last read, and now it cannot be read.
     pub(crate) fn was_gone(&self) -> bool {
         self.presence == Presence::WasGone

@@ -8,7 +8,6 @@ use std::{
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use tokio_util::sync::CancellationToken;
 
 use driftless_docker as docker;
 use driftless_docker::{Docker, Effect, SignedImage};
@@ -22,6 +21,7 @@ use crate::{
     endpoints::{Stopping, drain},
     error::chain,
     images::tasks::{ImageState, ImageTasks, ReadContext},
+    interrupt::Interrupt,
     turns::Turn,
 };
 
@@ -42,8 +42,8 @@ pub(crate) struct Executor<'a, D> {
     pub(crate) turn: &'a Turn<'a>,
     /// Objects in a backoff: their steps are skipped.
     pub(crate) held: &'a BTreeSet<String>,
-    /// Ends the plan early: running steps are finished, no other one begins.
-    pub(crate) interrupt: &'a CancellationToken,
+    /// Ends the plan early.
+    pub(crate) interrupt: &'a Interrupt,
     /// Called with the index of a step and its outcome when the step has ended.
     pub(crate) report: &'a mut (dyn FnMut(usize, &StepOutcome) + Send),
 }
@@ -70,26 +70,24 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
     let mut running = FuturesUnordered::new();
     let mut executed = Executed::default();
     loop {
+        let is_interrupted = interrupt.token().is_cancelled();
+        let has_begun = |index: usize| begun.contains(&index) && !has_failed(&outcomes, index);
+        let replacing = if is_interrupted { plan.begun_replacements(has_begun) } else { BTreeSet::new() };
         // A step comes after the steps it depends on, so one pass finds all that are ready.
         for (index, step) in plan.steps.iter().enumerate() {
             if begun.contains(&index) {
                 continue;
             }
-            let mut all_done = true;
-            let mut one_failed = held.contains(step.action.object());
-            for earlier in &step.after {
-                match outcomes.get(*earlier).and_then(Option::as_ref) {
-                    Some(StepOutcome::Done | StepOutcome::Created(_) | StepOutcome::Swarm(_)) => {}
-                    Some(StepOutcome::Failed { .. } | StepOutcome::Skipped) => one_failed = true,
-                    None => all_done = false,
-                }
-            }
-            if one_failed || interrupt.is_cancelled() {
+            let one_failed = step.after.iter().any(|earlier| has_failed(&outcomes, *earlier));
+            let is_ready = step.after.iter().all(|earlier| matches!(outcomes.get(*earlier), Some(Some(_))));
+            // As long as it waits for a running step, the end of the work may still come.
+            let goes_on = replacing.contains(&index) && (!is_ready || interrupt.ends_work());
+            if one_failed || held.contains(step.action.object()) || (is_interrupted && !goes_on) {
                 begun.insert(index);
                 outcomes[index] = Some(StepOutcome::Skipped);
                 continue;
             }
-            if !all_done || running.len() >= turn.concurrent_steps() {
+            if !is_ready || running.len() >= turn.concurrent_steps() {
                 continue;
             }
             begun.insert(index);
@@ -106,7 +104,7 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
                         let action = action.as_ref();
                         let _permit = tokio::select! {
                             permit = turn.step(action) => permit,
-                            () = interrupt.cancelled() => return (index, None),
+                            () = interrupt.forbids(is_interrupted) => return (index, None),
                         };
                         if let Action::StopInstance { container: ContainerRef::Id(id, _), .. } = action {
                             stopping.begin(id).await;
@@ -120,7 +118,7 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
                         let result = if matches!(action, Action::ReplaceAgent(_)) {
                             tokio::select! {
                                 result = performed => result,
-                                () = interrupt.cancelled() => Ok(Effect::Done),
+                                () = interrupt.token().cancelled() => Ok(Effect::Done),
                             }
                         } else {
                             performed.await
@@ -141,9 +139,9 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
             continue;
         };
         let outcome = match result {
-            // The plan ended before the step began.
+            // The plan ended before the step began. Whether it has to be done all the same is decided above.
             None => {
-                outcomes[index] = Some(StepOutcome::Skipped);
+                begun.remove(&index);
                 continue;
             }
             Some(Ok(Effect::Created(id))) => StepOutcome::Created(id),
@@ -162,6 +160,11 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
     }
     executed.outcomes = outcomes.into_iter().map(|outcome| outcome.unwrap_or(StepOutcome::Skipped)).collect();
     executed
+}
+
+/// Whether a step has ended without an effect, so that none after it can begin.
+fn has_failed(outcomes: &[Option<StepOutcome>], index: usize) -> bool {
+    matches!(outcomes.get(index), Some(Some(StepOutcome::Failed { .. } | StepOutcome::Skipped)))
 }
 
 /// The outcome of a step that failed.

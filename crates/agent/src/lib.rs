@@ -53,6 +53,7 @@ mod hooks;
 mod host_values;
 mod images;
 mod incident_watch;
+mod interrupt;
 mod known_engine;
 mod last_observation;
 mod log_span;

@@ -40,6 +40,7 @@ use crate::{
         tasks::{BuildLimits, ImageTasks},
         updates::{FollowedStack, ImageUpdates},
     },
+    interrupt::Interrupt,
     last_observation::LastObservation,
     log_span,
     masked_target::MaskedTarget,
@@ -225,7 +226,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     }
 
     /// One round: target, observe, plan, publish, act.
-    pub(crate) async fn round(&mut self, interrupt: &CancellationToken) -> Next {
+    pub(crate) async fn round(&mut self, interrupt: &Interrupt) -> Next {
         let began = Instant::now();
         let span = log_span::round(self.context.round() + 1, self.revisions.current());
         // Boxed, so that an application that sleeps has no room for a round.
@@ -234,7 +235,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         next
     }
 
-    async fn measured_round(&mut self, interrupt: &CancellationToken) -> Next {
+    async fn measured_round(&mut self, interrupt: &Interrupt) -> Next {
         let remembered = self.record.get().clone();
         self.begin_round();
         let mut target = match self.choose_target() {
@@ -293,7 +294,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             let scan = self.observer.start_scans(&target.policy, &observed, self.record.get());
             Next::Sleep(Timestamp::earliest(plan.look_again, scan))
         } else if self.context.ownership().own() == Own::Unclaimed {
-            self.context.ownership().claimed(interrupt).await;
+            self.context.ownership().claimed(interrupt.token()).await;
             Next::Round
         } else {
             self.act(&target, &planned, (&observed, &reported.too_early), &plan, interrupt).await
@@ -696,7 +697,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         planned: &Target<'_>,
         (observed, too_early): (&Observed, &BTreeSet<ContainerId>),
         plan: &Plan,
-        interrupt: &CancellationToken,
+        interrupt: &Interrupt,
     ) -> Next {
         if self.engine.error().is_some() {
             return self.await_engine(plan, interrupt).await;
@@ -779,10 +780,10 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
 
     /// Performs no step while the engine is lost, although it still answers open connections: it may be shutting down, and
     /// would start containers that outlive it. Its return wakes the application.
-    async fn await_engine(&mut self, plan: &Plan, interrupt: &CancellationToken) -> Next {
+    async fn await_engine(&mut self, plan: &Plan, interrupt: &Interrupt) -> Next {
         let mut engine = self.engine.clone();
         tokio::select! {
-            () = interrupt.cancelled() => Next::Round,
+            () = interrupt.token().cancelled() => Next::Round,
             () = engine.answers() => Next::Round,
             error = self.engine.lost() => {
                 self.publisher.publish_unanswered(&self.context, &error);

@@ -60,6 +60,37 @@ impl Plan {
         self.waits.iter().any(|wait| wait.is(WaitReason::Suspended))
     }
 
+    /// The steps that bring to its end what has begun to be replaced or restarted: all of each container that is started again
+    /// after a step that takes it down and has begun, and those that these need. A removal is no replacement.
+    pub fn begun_replacements(&self, has_begun: impl Fn(usize) -> bool) -> BTreeSet<usize> {
+        let is_started = |name: &&str| {
+            let mut of_name = self.steps.iter().filter(|step| step.action.object() == *name);
+            of_name.any(|step| matches!(step.action, Action::StartInstance { .. }))
+        };
+        let taken_down = |index: &usize| match &self.steps[*index].action {
+            action @ (Action::StopInstance { .. } | Action::RemoveInstance { .. }) => Some(action.object()),
+            _ => None,
+        };
+        let begun = (0..self.steps.len()).filter(|index| has_begun(*index));
+        let mut names: BTreeSet<&str> =
+            begun.filter_map(|index| taken_down(&index)).filter(is_started).collect();
+        loop {
+            let of_names = |index: &usize| names.contains(self.steps[*index].action.object());
+            let mut found: BTreeSet<usize> = (0..self.steps.len()).filter(of_names).collect();
+            for (index, step) in self.steps.iter().enumerate().rev() {
+                if found.contains(&index) {
+                    found.extend(&step.after);
+                }
+            }
+            // A container that has to be taken down for them comes back, too.
+            let needed: BTreeSet<&str> = found.iter().filter_map(taken_down).filter(is_started).collect();
+            if needed.is_subset(&names) {
+                return found;
+            }
+            names.extend(needed);
+        }
+    }
+
     /// Whether nothing is done because the application's containers are Docker Compose's and not adopted.
     pub fn is_waiting_for_adoption(&self) -> bool {
         self.steps.is_empty() && self.waits.iter().any(|wait| wait.is(WaitReason::NotAdopted))
@@ -191,5 +222,32 @@ impl fmt::Display for Plan {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.action, self.cause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::action::ContainerRef;
+
+    #[test]
+    fn begun_removal_is_no_replacement() {
+        let container = |name: &str| ContainerRef::Name(name.to_owned());
+        let stop = |name| Action::StopInstance { container: container(name), grace: None };
+        let planned = |action, after| Step { action, cause: Cause::NotInGit, after };
+        let removal = vec![
+            planned(stop("shop-db-1"), vec![]),
+            planned(Action::RemoveInstance { container: container("shop-db-1") }, vec![0]),
+            planned(Action::RemoveVolume { name: "data".to_owned() }, vec![1]),
+        ];
+        let mut plan = Plan { steps: removal, ..Plan::default() };
+        let begun = |plan: &Plan| plan.begun_replacements(|index| index == 0);
+        assert_eq!(begun(&plan), BTreeSet::new());
+        plan.steps.push(planned(Action::StartInstance { container: container("shop-db-1") }, vec![1]));
+        // A rollout that has not begun.
+        plan.steps.push(planned(stop("shop-web-1"), vec![3]));
+        plan.steps.push(planned(Action::StartInstance { container: container("shop-web-1") }, vec![4]));
+        assert_eq!(begun(&plan), BTreeSet::from([0, 1, 3]));
+        assert_eq!(plan.begun_replacements(|_| false), BTreeSet::new());
     }
 }

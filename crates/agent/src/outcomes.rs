@@ -57,6 +57,9 @@ pub(crate) fn count_failures(record: &mut Record, plan: &Plan, executed: &Execut
                 if failed.contains(object.as_str()) => {}
             StepOutcome::Done | StepOutcome::Created(_) | StepOutcome::Swarm(_) => {
                 record.failures.remove(&object);
+                if let Some(made) = made_available(&step.action) {
+                    end_pauses_without(record, made, now);
+                }
             }
             // It is remembered by the version that failed, and has no backoff.
             StepOutcome::Failed { is_final: true, .. } if matches!(step.action, Action::ReplaceAgent(_)) => {}
@@ -81,6 +84,26 @@ pub(crate) fn count_failures(record: &mut Record, plan: &Plan, executed: &Execut
         record.sync = None;
     }
     is_one_held
+}
+
+/// The name or id by which the engine names the object that a step makes available, where another step has failed without it.
+fn made_available(action: &Action) -> Option<&str> {
+    match action {
+        Action::CreateNetwork { name, .. } | Action::CreateVolume { name, .. } => Some(name),
+        Action::StartInstance { container } => Some(container.reference()),
+        _ => None,
+    }
+}
+
+/// Ends the pauses after failures that name this object: it is there now.
+fn end_pauses_without(record: &mut Record, made: &str, now: Timestamp) {
+    let is_part_of_name = |letter: char| letter.is_alphanumeric() || "_-.".contains(letter);
+    let names_it = |error: &str| {
+        error.split(|letter| !is_part_of_name(letter)).any(|word| word.trim_end_matches('.') == made)
+    };
+    for attempt in record.failures.values_mut().filter(|attempt| names_it(&attempt.error)) {
+        attempt.next = attempt.next.min(now);
+    }
 }
 
 /// Writes one log line about a step that was performed.
@@ -168,5 +191,38 @@ fn event_reason(action: &Action) -> &'static str {
         Action::Disconnect { .. } => "Disconnected",
         Action::ReplaceAgent(_) => "AgentUpdateStarted",
         Action::Swarm(action) => action.event_reason(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use driftless_model::Network;
+
+    use super::*;
+
+    #[test]
+    fn pause_ends_once_a_step_has_made_what_was_missing() {
+        let now = Timestamp(60_000);
+        let later = now.after(Duration::from_secs(40));
+        let failed = |error: &str| Attempt { count: 4, next: later, error: error.to_owned() };
+        let mut record = Record::default();
+        record.failures.insert("vpn-1".to_owned(), failed("could not start: network vpn_default not found"));
+        record.failures.insert("web-1".to_owned(), failed("network vpn_default_2 not found."));
+        record.failures.insert("db-1".to_owned(), failed("network vpn_default. is not there"));
+        let network = "vpn_default".to_owned();
+        let action = Action::CreateNetwork {
+            name: network,
+            network: Network::default(),
+            project: String::new(),
+            addresses: None,
+        };
+        let plan = Plan {
+            steps: vec![Step { action, cause: Cause::Missing, after: Vec::new() }],
+            ..Plan::default()
+        };
+        let executed = Executed { outcomes: vec![StepOutcome::Done], ..Executed::default() };
+        assert!(!count_failures(&mut record, &plan, &executed, now));
+        let held: Vec<String> = held_objects(&record, now).into_iter().collect();
+        assert_eq!(held, ["web-1"]);
     }
 }

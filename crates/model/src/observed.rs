@@ -227,6 +227,12 @@ impl Claims {
             || self.adopter(&found.id).is_some()
     }
 
+    /// The application that a container of others belongs to, by its labels or because it was adopted.
+    pub fn application_of(&self, container: &str) -> Option<&AppName> {
+        let holder = self.name_holder(container)?;
+        holder.app.as_ref().or_else(|| self.adopter(&holder.id))
+    }
+
     /// The service of Docker Compose of a container of others that belongs to no application of an agent.
     pub fn service_of_unmanaged(&self, container: &str) -> Option<&ComposeService> {
         let holder = self.name_holder(container)?;

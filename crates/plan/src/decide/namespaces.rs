@@ -56,9 +56,17 @@ pub(crate) fn choose(
 fn wait_for(draft: &mut Draft<'_>, name: &WorkloadName, peer: &Peer, reason: &str) {
     let on = match peer {
         Peer::Workload(on) => on.clone(),
-        Peer::Container(other) => WorkloadName(format!("container {other}")),
+        Peer::Container(other) => container_of_others(draft, other),
     };
     draft.wait(Wait::dependency(name, &on, reason));
+}
+
+/// A container outside the application for people, with the application that it belongs to.
+fn container_of_others(draft: &Draft<'_>, name: &str) -> WorkloadName {
+    WorkloadName(match draft.facts.observed.claims.application_of(name) {
+        Some(app) => format!("container {name} of application {app}"),
+        None => format!("container {name}"),
+    })
 }
 
 /// Why an instance has to be replaced: what it shares with is not the right one any more.
@@ -91,7 +99,12 @@ pub(crate) fn cannot_run(draft: &Draft<'_>, instance: &Instance) -> Option<Workl
         return instance.config.hosts().next().map(|it| WorkloadName(plainly(it)));
     }
     let host = instance.hosts.iter().find(|id| !runs(draft, id))?;
-    draft.facts.observed.instances.get(host).map(|it| it.instance.workload.clone())
+    let observed = draft.facts.observed;
+    if let Some(own) = observed.instances.get(host) {
+        return Some(own.instance.workload.clone());
+    }
+    let (name, _) = observed.others.iter().find(|(_, other)| other.id == *host)?;
+    Some(container_of_others(draft, name))
 }
 
 /// Starts what this draft has stopped, in the draft itself if those it shares with are up again by then.
@@ -160,8 +173,12 @@ fn runs_since(draft: &Draft<'_>, id: &ContainerId) -> Option<(String, Timestamp)
     other.started.map(|it| (name.clone(), it))
 }
 
-/// Whether it runs and is left alone. Of a container of somebody else the engine will say.
+/// Whether it runs and is left alone. Of a container that was not observed the engine will say.
 fn runs(draft: &Draft<'_>, id: &ContainerId) -> bool {
-    let is_up = |it: &Instance| it.is_running() || it.state == State::Paused;
-    draft.facts.observed.instances.get(id).is_none_or(is_up) && !draft.ends(id)
+    let observed = draft.facts.observed;
+    let is_up = match observed.instances.get(id) {
+        Some(own) => own.is_running() || own.state == State::Paused,
+        None => observed.others.values().find(|it| it.id == *id).is_none_or(|it| it.started.is_some()),
+    };
+    is_up && !draft.ends(id)
 }

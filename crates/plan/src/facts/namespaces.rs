@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use driftless_model::{ContainerId, Instance, Peer, Stack, Subject, WorkloadName};
+use driftless_model::{ContainerId, Instance, Observed, Peer, Stack, Subject, WorkloadName};
 
 use crate::facts::Facts;
 
@@ -36,12 +36,13 @@ fn visit<'a>(
 
 /// Whether a container that it shares a namespace with is gone. It can never be started again.
 pub(crate) fn is_orphaned(facts: &Facts<'_>, instance: &Instance) -> bool {
-    let observed = facts.observed;
-    let exists = |id: &ContainerId| {
-        observed.instances.contains_key(id)
-            || observed.claims.name_holders().any(|(_, holder)| holder.id == *id)
-    };
-    !instance.hosts.iter().all(exists)
+    instance.hosts.iter().any(|id| is_gone(facts.observed, id))
+}
+
+/// Whether the host does not have a container any more.
+pub(crate) fn is_gone(observed: &Observed, id: &ContainerId) -> bool {
+    !observed.instances.contains_key(id)
+        && !observed.claims.name_holders().any(|(_, holder)| holder.id == *id)
 }
 
 /// Whether something that Git wants, and that runs, would go down with it.

@@ -17,6 +17,7 @@ use crate::{
         canary::current_step,
         classify,
         heals::{TRIES, WINDOW},
+        namespaces::is_gone,
         objects,
         ownership::{find_former_owner, is_prune_protected},
         pods, standing,
@@ -35,6 +36,7 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
     let observed = &*facts::jobs::as_desired(target.stack, target.hashes, record, observed);
     let observed = &*pods::whole_of(target, observed);
     forget_the_future(record, now);
+    end_pauses_of_orphans(record, observed, now);
     let present: BTreeSet<&ContainerId> = observed.containers().map(|it| &it.id).collect();
     record.own_containers.retain(|it| present.contains(it));
     record.completed.retain(|it| present.contains(it));
@@ -413,6 +415,18 @@ fn count_crash(
     record.crashes.insert(instance.instance.clone(), crash);
     let ends = record.ends.entry(instance.id.clone()).or_default();
     *ends = ends.saturating_add(1);
+}
+
+/// Ends the pause of a container whose start failed because the one that it shares a namespace with did not run, once that one is gone:
+/// it gets a successor, and does not need the start.
+fn end_pauses_of_orphans(record: &mut Record, observed: &Observed, now: Timestamp) {
+    for instance in observed.instances.values() {
+        let Some(attempt) = record.failures.get_mut(&instance.name) else { continue };
+        let is_named = |id: &&ContainerId| attempt.error.contains(id.as_str());
+        if instance.hosts.iter().filter(is_named).any(|id| is_gone(observed, id)) {
+            attempt.next = attempt.next.min(now);
+        }
+    }
 }
 
 /// The wall clock may have been set back. What lies further ahead than any pause of ours is not waited for, and

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use driftless_model::{Attempt, ContentId, Mount, MountSource, Network, NetworkMode, Platform, State};
+use driftless_model::{
+    Attempt, ContainerId, ContentId, Mount, MountSource, NameHolder, Network, NetworkMode, Other, Peer,
+    Platform, State,
+};
 use driftless_plan::WaitReason;
 
 use crate::fixture::{NOON, Stage, stack, workload};
@@ -168,4 +171,63 @@ fn workload_for_another_platform_is_neither_pulled_nor_started() {
     stage.stack = stack([("web", other)]);
     stage.world.observed.engine_platforms = None;
     assert!(!stage.round().steps.is_empty());
+}
+
+/// A stage on which a container of another application with this number runs, under the same name as before.
+fn runs_for_others(stage: &mut Stage, number: u32) {
+    let (id, started) = (ContainerId(format!("{number:064x}")), Some(stage.now));
+    stage.world.observed.others.insert("vpn-1".to_owned(), Other { id: id.clone(), started });
+    let holder = NameHolder { id, app: Some("vpn".into()), project: None };
+    stage.world.observed.claims.hold_name("vpn-1", holder);
+}
+
+/// A running container on the network of a container of another application.
+fn guest_of_another_application() -> Stage {
+    let mut torrent = workload("torrent:1", 1);
+    torrent.container.network_mode = NetworkMode::Of(Peer::Container("vpn-1".to_owned()));
+    let mut stage = Stage::new(stack([("torrent", torrent)]));
+    runs_for_others(&mut stage, 77);
+    stage.round();
+    stage.round();
+    stage.tick(Duration::from_mins(1));
+    stage.round();
+    assert!(stage.named("shop-torrent-1").is_running());
+    stage
+}
+
+fn ends(stage: &mut Stage) {
+    let finished = stage.now;
+    stage.named("shop-torrent-1").state =
+        State::Exited { code: 137, finished, out_of_memory: false, error: String::new() };
+    stage.tick(Duration::from_mins(1));
+}
+
+#[test]
+fn guest_waits_for_a_container_of_others_that_does_not_run() {
+    let mut stage = guest_of_another_application();
+    stage.world.observed.others.get_mut("vpn-1").unwrap().started = None;
+    ends(&mut stage);
+    let plan = stage.round();
+    assert!(plan.steps.is_empty(), "{plan}");
+    let expected = "torrent waits for container vpn-1 of application vpn: it does not run";
+    assert!(plan.to_string().contains(expected), "{plan}");
+    runs_for_others(&mut stage, 77);
+    stage.round();
+    assert!(stage.named("shop-torrent-1").is_running());
+}
+
+#[test]
+fn pause_for_a_container_of_others_ends_with_that_one() {
+    let mut stage = guest_of_another_application();
+    let host = stage.world.observed.others["vpn-1"].id.clone();
+    ends(&mut stage);
+    let next = stage.now.after(Duration::from_secs(75));
+    let error = format!("cannot join network of a non running container: {host}");
+    stage.record.failures.insert("shop-torrent-1".to_owned(), Attempt { count: 6, next, error });
+    stage.round_cut_short(0, |_| 0);
+    assert_eq!(stage.record.failures["shop-torrent-1"].next, next);
+    runs_for_others(&mut stage, 78);
+    let plan = stage.round();
+    assert!(plan.to_string().contains("vpn-1 was replaced"), "{plan}");
+    assert!(stage.record.failures["shop-torrent-1"].next <= stage.now, "{:?}", stage.record.failures);
 }

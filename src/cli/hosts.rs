@@ -124,6 +124,7 @@ impl HostArgs {
                     source: "--variable".to_owned(),
                     name: Some(name.clone()),
                     text: value.as_str().into(),
+                    is_shared: false,
                     is_secret: true,
                 });
             }

@@ -68,6 +68,20 @@ impl Content {
     }
 }
 
+/// Whether several Compose applications of a commit have the sources of their repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    One,
+    Several,
+}
+
+impl Sharing {
+    pub(crate) fn of<'a>(applications: impl IntoIterator<Item = &'a AppSpec>) -> Self {
+        let compose = applications.into_iter().filter(|spec| spec.format == Format::Compose);
+        if compose.count() > 1 { Self::Several } else { Self::One }
+    }
+}
+
 /// Reads the sources of one repository, and remembers what it has read.
 pub(crate) struct ValueReader {
     environment: Lookup,
@@ -90,15 +104,18 @@ impl ReadValues {
 
     /// Gives an application its values. A source that was never read is an error, because the application would be deployed
     /// with empty values. One that could be read before is a warning.
-    pub(crate) fn give(&self, settings: &config::Repository, spec: &mut AppSpec) {
+    pub(crate) fn give(&self, settings: &config::Repository, sharing: Sharing, spec: &mut AppSpec) {
         let own = settings.applications.iter().find(|own| own.app_name().as_ref() == Some(&spec.name));
-        for source in own.map_or(&settings.values_from, |own| &own.values_from) {
+        let sources = own.map_or(&settings.values_from, |own| &own.values_from);
+        for (index, source) in sources.iter().enumerate() {
             let Some(read) = self.0.get(source) else { continue };
+            // Those of the application itself come after those of the repository.
+            let is_shared = sharing == Sharing::Several && index < settings.values_from.len();
             let concerns = match &source.path {
                 Some(path) => {
                     give_file(read, source, path.replace(config::HOST_PLACEHOLDER, &settings.host.name), spec)
                 }
-                None => give_variables(read, spec),
+                None => give_variables(read, is_shared, spec),
             };
             let Some(error) = read.error.as_ref().filter(|_| concerns) else { continue };
             let place = Location::file(&spec.path);
@@ -114,9 +131,9 @@ impl ReadValues {
 }
 
 /// Returns whether the application has these variables.
-fn give_variables(read: &ReadValue, spec: &mut AppSpec) -> bool {
+fn give_variables(read: &ReadValue, is_shared: bool, spec: &mut AppSpec) -> bool {
     if let (Some(Content::Variables(values)), Format::Compose) = (&read.content, spec.format) {
-        spec.host_values.push(values.clone());
+        spec.host_values.push(HostValues { is_shared, ..values.clone() });
     }
     spec.format == Format::Compose
 }
@@ -225,6 +242,7 @@ async fn read_source(source: &ValueSource, environment: &Lookup, clock: Clock) -
         source: shown(source),
         name,
         text: value.into(),
+        is_shared: false,
         is_secret: source.secret,
     }))
 }
@@ -331,6 +349,35 @@ mod tests {
             let waited = began.elapsed();
             assert!((waited >= SETTLED) == waits && waited < 2 * SETTLED, "{now}: {waited:?}");
         }
+    }
+
+    #[test]
+    fn source_of_the_repository_is_shared_by_its_applications() {
+        let text = "repositories:\n- url: https://git.example/infra.git\n  valuesFrom: [{env: A}]\n  \
+                    applications: [{path: shop, valuesFrom: [{env: B}]}]\n";
+        let settings = config::Settings::parse("driftless.yaml", text).unwrap().repositories.remove(0);
+        let mut read = ReadValues::default();
+        for source in &settings.applications[0].values_from {
+            let values = HostValues {
+                source: shown(source),
+                name: None,
+                text: "".into(),
+                is_shared: false,
+                is_secret: true,
+            };
+            let content = Some(Content::Variables(values));
+            read.0.insert(source.clone(), ReadValue { content, error: None });
+        }
+        let shop = AppSpec::compose("shop", &["shop/compose.yaml"]);
+        let other = AppSpec::kubernetes("other", &["other/web.yaml"]);
+        let shared = |others: &[&AppSpec]| {
+            let mut spec = shop.clone();
+            read.give(&settings, Sharing::of(others.iter().copied().chain([&shop])), &mut spec);
+            spec.host_values.iter().map(|values| values.is_shared).collect::<Vec<_>>()
+        };
+        assert_eq!(shared(&[]), [false, false]);
+        assert_eq!(shared(&[&other]), [false, false], "it has no variables");
+        assert_eq!(shared(&[&AppSpec::compose("two", &["two/compose.yaml"])]), [true, false]);
     }
 
     #[test]

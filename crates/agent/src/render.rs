@@ -14,7 +14,10 @@ use driftless_model::{
 };
 
 use crate::{
-    absence::changed_host, commits::trust::RejectedCommit, desired::Rendered, host_values::ReadValues,
+    absence::changed_host,
+    commits::trust::RejectedCommit,
+    desired::Rendered,
+    host_values::{ReadValues, Sharing},
 };
 
 /// A commit that its repository accepts.
@@ -104,7 +107,8 @@ pub(crate) fn render_all(host: &config::Repository, accepted: &AcceptedCommit) -
         findings.extend(settings.settings_above(checkout.files.as_ref()));
     }
     findings.extend(of_rejected);
-    applications.extend(manifest::on_all_cores(chosen, |app| render_or_keep(app, accepted)));
+    let sharing = Sharing::of(chosen.iter().map(|app| &app.spec));
+    applications.extend(manifest::on_all_cores(chosen, |app| render_or_keep(app, sharing, accepted)));
     report_idle_rules(&mut applications);
     let empty_folder = empty_folder.filter(|_| applications.is_empty());
     let mut doubts = found_too_deep(&too_deep);
@@ -215,8 +219,12 @@ fn keep_accepted<'a>(
 }
 
 /// Renders an application, unless no file has changed that it was rendered from before.
-fn render_or_keep(mut app: AppAtCommit<'_>, accepted: &AcceptedCommit) -> (AppName, Arc<Rendered>) {
-    accepted.values.give(&app.settings, &mut app.spec);
+fn render_or_keep(
+    mut app: AppAtCommit<'_>,
+    sharing: Sharing,
+    accepted: &AcceptedCommit,
+) -> (AppName, Arc<Rendered>) {
+    accepted.values.give(&app.settings, sharing, &mut app.spec);
     app.spec.engine = app.settings.policy_of(&app.spec.name).engine;
     let name = app.spec.name.clone();
     let rendered = match accepted.before.get(&name).filter(|before| is_unchanged(before, &app)) {

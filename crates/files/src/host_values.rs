@@ -11,6 +11,8 @@ pub struct HostValues {
     pub name: Option<String>,
     /// The text of the source.
     pub text: Arc<str>,
+    /// Whether other applications have the source, too. Then it cannot name a project.
+    pub is_shared: bool,
     /// Whether the values are masked wherever they occur.
     pub is_secret: bool,
 }

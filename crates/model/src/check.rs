@@ -210,9 +210,18 @@ impl Claimant<'_> {
             };
         }
         let location = self.stack.project_location();
-        Finding::error(location, "name", message).help(format!(
+        let path = if is_named_by_variable(self.stack) { "COMPOSE_PROJECT_NAME" } else { "name" };
+        Finding::error(location, path, message).help(format!(
             "if {app} has left Git, `driftless remove {app}` frees the name, and this application goes on with its volumes; another `name:` begins with empty ones"
         ))
+    }
+}
+
+/// Whether the name of the project is that of a variable, and not that of a Compose file or of the application.
+fn is_named_by_variable(stack: &Stack) -> bool {
+    match &stack.project_place {
+        Some(place) => !stack.manifests.contains(&place.file),
+        None => stack.project != stack.app.as_str(),
     }
 }
 

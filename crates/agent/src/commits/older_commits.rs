@@ -7,7 +7,10 @@ use driftless_files::{AppSpec, Files};
 use driftless_manifest as manifest;
 use driftless_model::{AppName, Contents, EngineKind};
 
-use crate::{host_values::ReadValues, render::discover_at};
+use crate::{
+    host_values::{ReadValues, Sharing},
+    render::discover_at,
+};
 
 /// Reads the applications of older commits of one repository: with the settings of that commit, and the values that lie on the
 /// host now.
@@ -50,9 +53,10 @@ impl OlderCommits {
 
     fn find_at(&self, files: &dyn Files, name: &AppName) -> Option<AppSpec> {
         let (settings, discovery) = discover_at(&self.host, files).ok()?;
+        let sharing = Sharing::of(&discovery.apps);
         let mut spec = discovery.apps.into_iter().find(|spec| spec.name == *name)?;
         let values = Arc::clone(&self.values.lock().unwrap_or_else(PoisonError::into_inner));
-        values.give(&settings, &mut spec);
+        values.give(&settings, sharing, &mut spec);
         Some(spec)
     }
 }

@@ -119,6 +119,7 @@ mod tests {
             source: "--variable".to_owned(),
             name: Some("DOMAIN".to_owned()),
             text: "a.example".into(),
+            is_shared: false,
             is_secret,
         }];
         let stack = render(&files, &spec).stack.unwrap();

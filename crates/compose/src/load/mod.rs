@@ -40,7 +40,7 @@ use crate::{
         profiles::{active_profiles, is_active},
         resets::Resets,
         texts::Texts,
-        variables::{Progress, Variables},
+        variables::{NameOrigin, PROJECT_NAME, Progress, Variables},
     },
     spec::{
         canonical, consistency, masked, normalise, paths, print,
@@ -59,7 +59,7 @@ pub(crate) struct Loaded {
     /// The whole project in the canonical form. `None`: the files are empty or cannot be read.
     pub(crate) root: Option<Node>,
     pub(crate) name: String,
-    /// The place of the name, if it is that of a file.
+    /// The place of the name, if it is that of a Compose file or of a file of variables.
     pub(crate) name_place: Option<Location>,
     /// The folder of relative paths, from the repository's root: that of the application, or of the first file that
     /// `COMPOSE_FILE` names.
@@ -181,7 +181,7 @@ pub(crate) fn load(files: &dyn Files, spec: &AppSpec) -> Loaded {
     let mut loader = Loader::new(files, progress, findings);
     let given = loader.given_name(&manifests);
     let (name, name_place) = project_name(spec, &variables, given.as_ref(), &mut loader.findings);
-    variables.set("COMPOSE_PROJECT_NAME", &name);
+    variables.set(PROJECT_NAME, &name);
     let scope = Scope { folder: &folder, variables: &variables };
     // The other files seem to lack what is in the one that cannot be read.
     let mut root = if loader.has_unreadable(&manifests) {
@@ -266,18 +266,35 @@ fn project_name(
 ) -> (String, Option<Location>) {
     let given = given.and_then(|node| Some((node, node.as_scalar()?)));
     let from_file = given.map(|(node, text)| (variables.interpolate_text(text), Some(node)));
-    let from_variable = variables.get("COMPOSE_PROJECT_NAME").map(|it| (it.to_owned(), None));
+    let from_variable = variables.get(PROJECT_NAME).map(|it| (it.to_owned(), None));
     let chosen = from_variable.or(from_file).filter(|(text, _)| !text.is_empty());
     let Some((text, node)) = chosen else { return (spec.name.0.clone(), None) };
+    let origin = variables.name_origin().filter(|_| node.is_none());
+    if let Some(NameOrigin { location, is_shared: true }) = origin {
+        findings.push(name_for_several(location.clone()));
+        return (spec.name.0.clone(), None);
+    }
+    let place =
+        node.map(|node| node.place.location()).or_else(|| origin.map(|origin| origin.location.clone()));
     if let Some(name) = AppName::normalise(&text) {
-        return (name.0, node.map(|node| node.place.location()));
+        return (name.0, place);
     }
     let message = format!("`{text}` is not a project name: it needs a letter or digit");
     findings.push(match node {
         Some(node) => node.finding("name", message),
-        None => Finding::error(Location::file(&spec.path), "COMPOSE_PROJECT_NAME", message),
+        None => Finding::error(place.unwrap_or_else(|| Location::file(&spec.path)), PROJECT_NAME, message),
     });
     (spec.name.0.clone(), None)
+}
+
+/// The error about a source of the host that would name the projects of several applications. Another name instead would begin with
+/// empty volumes.
+fn name_for_several(place: Location) -> Finding {
+    let message = "would be the project name of each application that has this source of `valuesFrom`";
+    Finding::error(place, PROJECT_NAME, message).help(
+        "give the source to one application, by `valuesFrom` of its entry in `applications`, or write the name as `name:` into the \
+         Compose file of that application and remove the variable from the source",
+    )
 }
 
 impl Loader<'_> {

@@ -29,6 +29,26 @@ const LINK_HELP: &str = "add the file that it leads to, give it to the agent by 
 /// The largest `.env` or `env_file`, in bytes.
 const LARGEST_FILE: u64 = 1 << 20;
 
+/// The variable that names a project.
+pub(crate) const PROJECT_NAME: &str = "COMPOSE_PROJECT_NAME";
+
+/// The origin of the variable that names the project.
+#[derive(Clone)]
+pub(crate) struct NameOrigin {
+    pub(crate) location: Location,
+    /// Whether other applications have the same source.
+    pub(crate) is_shared: bool,
+}
+
+impl NameOrigin {
+    /// The origin in a file of variables. `None`: the file does not name the project.
+    fn find(assignments: &[Assignment], file: &str, is_shared: bool) -> Option<Self> {
+        let names = |assignment: &&Assignment| assignment.name == PROJECT_NAME && assignment.value.is_some();
+        let found = assignments.iter().rfind(names)?;
+        Some(Self { location: Location::new(file, found.line, 0), is_shared })
+    }
+}
+
 /// The variables of one application, or of a project that it includes.
 #[derive(Clone, Default)]
 pub(crate) struct Variables {
@@ -37,6 +57,8 @@ pub(crate) struct Variables {
     secret: BTreeSet<String>,
     /// Those with an incomplete value.
     incomplete: BTreeMap<String, Incomplete>,
+    /// `None`: the project has no variable that names it, or that of the settings.
+    name_origin: Option<NameOrigin>,
 }
 
 /// The state of the interpolation of one application.
@@ -71,9 +93,14 @@ impl Variables {
     fn add_host_values(&mut self, all: &[HostValues], texts: &Texts, findings: &mut Vec<Finding>) {
         let mut found: BTreeMap<String, (String, bool)> = BTreeMap::new();
         let mut incomplete: BTreeMap<String, Incomplete> = BTreeMap::new();
-        for HostValues { source, name, text, is_secret } in all {
+        let mut name_origin = None;
+        for HostValues { source, name, text, is_shared, is_secret } in all {
             if let Some(name) = name {
                 incomplete.remove(name);
+                if name == PROJECT_NAME {
+                    name_origin =
+                        Some(NameOrigin { location: Location::file(source), is_shared: *is_shared });
+                }
                 found.insert(name.clone(), (text.to_string(), *is_secret));
                 continue;
             }
@@ -84,6 +111,7 @@ impl Variables {
             match dotenv::parse(text.as_bytes(), &known, texts) {
                 Ok(assignments) => {
                     self.note_incomplete(&assignments, source, &mut incomplete, findings);
+                    name_origin = NameOrigin::find(&assignments, source, *is_shared).or(name_origin);
                     let set = assignments.into_iter().filter_map(Assignment::into_pair);
                     let set = set.map(|(name, value)| (name, (value, *is_secret)));
                     found.extend(set.collect::<Vec<_>>());
@@ -93,6 +121,7 @@ impl Variables {
                 }
             }
         }
+        self.name_origin = name_origin.filter(|_| !self.values.contains_key(PROJECT_NAME));
         for (name, (value, is_secret)) in found {
             if self.values.contains_key(&name) {
                 continue;
@@ -167,11 +196,13 @@ impl Variables {
         let mut found = BTreeMap::new();
         let mut incomplete = BTreeMap::new();
         let mut secret = self.secret.clone();
+        let mut name_origin = None;
         for path in paths {
             let lookup = |name: &str| self.values.get(name).or_else(|| found.get(name)).cloned();
             match read_assignments(files, path, EnvFormat::Compose, &lookup, texts) {
                 Ok(Some(assignments)) => {
                     self.note_incomplete(&assignments, path, &mut incomplete, findings);
+                    name_origin = NameOrigin::find(&assignments, path, false).or(name_origin);
                     let set = assignments.into_iter().filter_map(Assignment::into_pair);
                     let set: Vec<(String, String)> = set.collect();
                     if files.is_encrypted(path) {
@@ -187,9 +218,12 @@ impl Variables {
                 Err(finding) => findings.push(finding),
             }
         }
+        if self.values.contains_key(PROJECT_NAME) {
+            name_origin.clone_from(&self.name_origin);
+        }
         found.extend(self.values.clone());
         incomplete.extend(self.incomplete.clone());
-        Self { values: found, secret, incomplete }
+        Self { values: found, secret, incomplete, name_origin }
     }
 
     /// The secret values, without those that are too short or too common to be looked for.
@@ -210,7 +244,7 @@ impl Variables {
 
     /// Sets the variables of others that are not set yet.
     pub(crate) fn add_missing(&mut self, others: Self) {
-        let Self { values, secret, mut incomplete } = others;
+        let Self { values, secret, mut incomplete, name_origin: _ } = others;
         for (name, value) in values {
             if self.values.contains_key(&name) {
                 continue;
@@ -232,7 +266,13 @@ impl Variables {
             values: value.into_iter().collect(),
             secret: secret.into_iter().collect(),
             incomplete: incomplete.into_iter().collect(),
+            name_origin: None,
         }
+    }
+
+    /// The origin of the variable that names the project. `None`: there is none, or it is one of the settings.
+    pub(crate) fn name_origin(&self) -> Option<&NameOrigin> {
+        self.name_origin.as_ref()
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&str> {

@@ -510,11 +510,40 @@ fn unset_variables_in_other_env_files_are_reported_too() {
         source: "/etc/app.env".to_owned(),
         name: None,
         text: "HOST_SECRET=$uperSecret1\n".into(),
+        is_shared: false,
         is_secret: true,
     }];
     let findings = render(&files, &spec).findings;
     let found: Vec<String> = findings.iter().map(|it| format!("{} {}", it.location, it.is_error())).collect();
     assert_eq!(found, ["/etc/app.env:1 true", "db/.env:2 true"]);
+}
+
+#[test]
+fn source_of_several_applications_names_no_project() {
+    let files = MemoryFiles::new([("app/compose.yaml", "name: mine\nservices: {web: {image: a}}")]);
+    let source = |name: Option<&str>, text: &str, is_shared| HostValues {
+        source: "/etc/notes.env".to_owned(),
+        name: name.map(str::to_owned),
+        text: text.into(),
+        is_shared,
+        is_secret: true,
+    };
+    let rendered = |host_values| render(&files, &AppSpec { host_values, ..app(&files, at("app")) });
+    let shared = source(None, "TAG=1\nCOMPOSE_PROJECT_NAME=notes\n", true);
+    let findings = rendered(vec![shared.clone()]).findings;
+    let [error] = &findings[..] else { panic!("{findings:?}") };
+    assert!(error.is_error() && error.path == "COMPOSE_PROJECT_NAME", "{error}");
+    assert_eq!(error.location.to_string(), "/etc/notes.env:2");
+
+    let own = source(Some("COMPOSE_PROJECT_NAME"), "own", false);
+    for (sources, name, place) in [
+        (vec![HostValues { is_shared: false, ..shared.clone() }], "notes", "/etc/notes.env:2"),
+        (vec![shared, own], "own", "/etc/notes.env"),
+        (vec![source(None, "TAG=1\n", true)], "mine", "app/compose.yaml:1:7"),
+    ] {
+        let stack = rendered(sources).stack.unwrap();
+        assert_eq!((stack.project.as_str(), &*stack.project_location().to_string()), (name, place));
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ fn host_values() -> Vec<HostValues> {
             source: "/etc/driftless/shop.env".to_owned(),
             name: Some(name.to_owned()),
             text: text.into(),
+            is_shared: false,
             is_secret,
         })
         .into()

@@ -167,7 +167,10 @@ fn read(args: &ValidateArgs, context: &Context<'_>) -> Result<(FilesRead, Folder
             folder.add(vec![not_added]);
         }
         let applications: Vec<&str> = folder.applications.iter().map(|app| app.spec.path.as_str()).collect();
+        let stacks = folder.applications.iter();
+        let stacks = stacks.filter_map(|app| Some((app.spec.path.as_str(), app.stack.as_ref()?)));
         let mut findings = files.findings(&applications);
+        findings.extend(files.renamed_projects(stacks));
         // The agent has these from the host.
         findings.retain(|finding| !args.hosts.host_files.contains(&finding.location.file));
         folder.add(findings);

@@ -9,10 +9,13 @@ use std::{
 
 use driftless_files::{Entry, Files, ReadError, paths};
 use driftless_git::Directory;
-use driftless_model::{Finding, Location};
+use driftless_model::{AppName, Finding, Format, Location, Stack};
 
 /// The largest file of variables that is read for its names, in bytes.
 const LARGEST: u64 = 1 << 20;
+
+/// The variable that names a project.
+const PROJECT_NAME: &str = "COMPOSE_PROJECT_NAME";
 
 /// Folders inside folders whose ignored files are searched. A deeper one may be a link that leads back.
 const DEEPEST: usize = 8;
@@ -62,7 +65,7 @@ impl WorkTree {
                 let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
                 finding.message = format!(
                     "is ignored by Git, so it is not read: the agent does not have its variables {}, which the \
-                     manifests use",
+                     project uses",
                     names.join(", ")
                 );
             }
@@ -80,6 +83,37 @@ impl WorkTree {
             findings.push(Finding::warning(Location::file(path), "", message).help(help));
         }
         findings
+    }
+
+    /// Warnings about projects that have another name for the agent than for Docker Compose, which reads it from a `.env` that is not
+    /// in Git. Containers and volumes of another project are not found.
+    pub(super) fn renamed_projects<'a>(
+        &self,
+        applications: impl IntoIterator<Item = (&'a str, &'a Stack)>,
+    ) -> Vec<Finding> {
+        let renamed = |(folder, stack): (&str, &Stack)| {
+            let file = if folder.is_empty() { ".env".to_owned() } else { format!("{folder}/.env") };
+            let is_read = !matches!(self.files().entry(&file), Ok(None));
+            if is_read || stack.format != Format::Compose {
+                return None;
+            }
+            let bytes = self.everything.read(&file, LARGEST).ok()?;
+            let (line, name) = named_project(&String::from_utf8_lossy(&bytes))?;
+            let agents = &stack.project;
+            if name.as_str() == agents {
+                return None;
+            }
+            let message = format!(
+                "is not read, so the project is `{agents}` for the agent and `{name}` for Docker Compose"
+            );
+            let manifest = stack.manifests.first().map_or("the Compose file", String::as_str);
+            let help = format!(
+                "write `name: {name}` into {manifest}: the agent would not find the containers and volumes of `{name}`"
+            );
+            let place = Location::new(file, line, 0);
+            Some(Finding::warning(place, PROJECT_NAME, message).help(help))
+        };
+        applications.into_iter().filter_map(renamed).collect()
     }
 
     /// The error about a folder to search that is on disk and not in Git. `None`: Git has it, or it does not exist.
@@ -136,7 +170,9 @@ impl WorkTree {
         let below = format!("{folder}/");
         let manifests = manifests.iter().filter(|path| folder.is_empty() || path.starts_with(&below));
         let texts: Vec<String> = manifests.filter_map(|path| text(self.files(), path)).collect();
-        names.retain(|name| texts.iter().any(|text| uses_variable(text, name)));
+        let is_used =
+            |name: &str| is_of_compose(file, name) || texts.iter().any(|text| uses_variable(text, name));
+        names.retain(|name| is_used(name));
         names
     }
 }
@@ -269,6 +305,26 @@ fn variable_names(text: &str) -> BTreeSet<String> {
     names.collect()
 }
 
+/// Whether Docker Compose itself uses a variable of this file: files and profiles of the project.
+fn is_of_compose(file: &str, name: &str) -> bool {
+    file.rsplit('/').next() == Some(".env") && ["COMPOSE_FILE", "COMPOSE_PROFILES"].contains(&name)
+}
+
+/// The name that a file of variables gives to the project, with its line. A value with variables in it is not known here.
+fn named_project(text: &str) -> Option<(u32, AppName)> {
+    let value = |line: &str| {
+        let line = line.trim_start().trim_start_matches('\u{feff}');
+        let line = line.strip_prefix("export ").unwrap_or(line).trim_start();
+        let value = line.strip_prefix(PROJECT_NAME)?.trim_start().strip_prefix(['=', ':'])?;
+        let value = value.split_once(" #").map_or(value, |(value, _)| value);
+        Some(value.trim().trim_matches(['"', '\'']).to_owned())
+    };
+    let named = (1..).zip(text.lines()).filter_map(|(number, line)| Some((number, value(line)?)));
+    let (number, value) = named.last()?;
+    let is_plain = !value.contains('$');
+    Some((number, AppName::normalise(&value).filter(|_| is_plain)?))
+}
+
 /// Whether a manifest has `$NAME`, `${NAME…`, or the bare name in a list or map of variables.
 fn uses_variable(text: &str, name: &str) -> bool {
     let is_whole = |rest: &str| !rest.starts_with(is_of_name);
@@ -297,6 +353,13 @@ mod tests {
     fn variables_that_manifests_use_are_found() {
         let names = variable_names("# A=1\nexport A=1\n B: 2\nC = x\nD\n\nE=\n");
         assert_eq!(names.into_iter().collect::<Vec<_>>(), ["A", "B", "C", "E"]);
+        let project = |text: &str| named_project(text).map(|(line, name)| (line, name.0));
+        let shop = Some((2, "shop".to_owned()));
+        assert_eq!(project("A=1\nexport COMPOSE_PROJECT_NAME = \"Shop\" # mine\n"), shop);
+        assert_eq!(
+            project("#COMPOSE_PROJECT_NAME=a\nCOMPOSE_PROJECT_NAMES=b\nCOMPOSE_PROJECT_NAME=$C\n"),
+            None
+        );
         let text = "image: web:${TAG:-1}\ncommand: $RUN now\nenvironment:\n  - BARE\n  MAP:\n";
         for name in ["TAG", "RUN", "BARE", "MAP"] {
             assert!(uses_variable(text, name), "{name}");

@@ -1068,6 +1068,32 @@ async fn files_that_git_ignores_do_not_count() {
 }
 
 #[tokio::test]
+async fn project_name_in_an_ignored_env_file_is_reported() {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    let one = Clone::new();
+    let compose = "services: {web: {image: 'web:1'}}\n";
+    one.commit(&[("notes/compose.yaml", Some(compose)), (".gitignore", Some(".env\n"))]);
+    let env = one.path().join("notes/.env");
+    fs::write(&env, "PORT=1\nCOMPOSE_PROJECT_NAME=lab-notes\nCOMPOSE_PROFILES=more\n").unwrap();
+    let path = one.path().to_str().unwrap();
+    for arguments in [&["validate", path][..], &["validate", path, "--worktree"]] {
+        let (code, _, error) = run(nobody, arguments).await;
+        assert_eq!(code, 0, "{error}");
+        for text in [
+            "the project is `notes` for the agent and `lab-notes` for Docker Compose\n--> notes/.env:2\n",
+            "write `name: lab-notes` into notes/compose.yaml",
+            "the agent does not have its variables `COMPOSE_PROFILES`",
+        ] {
+            assert!(error.contains(text), "{text}: {error}");
+        }
+    }
+    let compose = format!("name: lab-notes\n{compose}");
+    one.commit(&[("notes/compose.yaml", Some(compose.as_str()))]);
+    let (_, _, error) = run(nobody, &["validate", path]).await;
+    assert!(!error.contains("lab-notes"), "{error}");
+}
+
+#[tokio::test]
 async fn validate_reads_the_index_of_git() {
     let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
     let one = Clone::new();
@@ -1089,7 +1115,7 @@ async fn validate_reads_the_index_of_git() {
     for text in [
         "warning: differs on disk from what `git add` has seen, which is read\n--> store/compose.yaml\n",
         "warning: is not in Git, so it is not read: the agent would not have it\n--> new/\n",
-        "the agent does not have its variables `TAG`, which the manifests use\n--> store/.env\n",
+        "the agent does not have its variables `TAG`, which the project uses\n--> store/.env\n",
         "3 applications, read from Git: 0 errors, 3 warnings",
     ] {
         assert!(error.contains(text), "{text}: {error}");

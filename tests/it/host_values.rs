@@ -94,6 +94,20 @@ async fn missing_source_stops_a_deployment_and_no_container() {
     assert_eq!(env(&simulation, "PW").as_deref(), Some("first-value"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn host_file_that_no_manifest_reads_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "DB_PASSWORD=first-value\n");
+    for (place, is_reported) in [("shop/.env", false), ("shop/old.env", true), ("old/.env", true)] {
+        let simulation = prepared(&format!("[{{file: {path}}}, {{file: {path}, path: {place}}}]")).begun();
+        let findings = simulation.synced_with_tip().await.status.findings.clone();
+        let reported = findings.iter().filter(|finding| finding.message.starts_with("no manifest reads"));
+        let places: Vec<&str> = reported.map(|finding| finding.location.file.as_str()).collect();
+        let expected: &[&str] = if is_reported { &[place] } else { &[] };
+        assert_eq!(places, expected, "{findings:?}");
+    }
+}
+
 /// `vault … > file` empties the file first, and leaves it empty if the program fails.
 #[tokio::test(start_paused = true)]
 async fn emptied_source_keeps_its_last_values() {

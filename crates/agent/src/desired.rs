@@ -4,7 +4,10 @@
 //! The supervisor makes a [`Desired`] whenever Git or the configuration says something new. It is shared behind one
 //! [`Arc`] and never changed: each new one replaces the one before.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use driftless_config as config;
 use driftless_files::{AppSpec, Reads};
@@ -51,9 +54,11 @@ pub(crate) struct Rendered {
     /// The hashes of the stack, if there is one.
     pub(crate) hashes: Option<Arc<StackHashes>>,
     pub(crate) findings: Vec<Finding>,
-    /// Rules of its settings that have no effect.
+    /// Rules and sources of its settings that have no effect.
     pub(crate) rule_findings: Vec<Finding>,
     pub(crate) contents: Arc<Contents>,
+    /// The files of the host that the manifests refer to, by their paths in the repository.
+    pub(crate) host_files: BTreeSet<String>,
     /// The signer of the commit, if a signature is required.
     pub(crate) signer: Option<String>,
     /// A newer commit that this application rejects although its repository accepts it.
@@ -396,6 +401,7 @@ impl Rendered {
             findings: Vec::new(),
             rule_findings: Vec::new(),
             contents: Arc::default(),
+            host_files: BTreeSet::new(),
             signer: None,
             rejected: None,
             reads: Arc::default(),

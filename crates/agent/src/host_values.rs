@@ -1,7 +1,7 @@
 //! Reads variables and files that lie on the host (`valuesFrom`): files, the output of programs, the agent's environment.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::Path,
     process::Stdio,
     sync::Arc,
@@ -112,9 +112,7 @@ impl ReadValues {
             // Those of the application itself come after those of the repository.
             let is_shared = sharing == Sharing::Several && index < settings.values_from.len();
             let concerns = match &source.path {
-                Some(path) => {
-                    give_file(read, source, path.replace(config::HOST_PLACEHOLDER, &settings.host.name), spec)
-                }
+                Some(path) => give_file(read, source, path_on_host(path, settings), spec),
                 None => give_variables(read, is_shared, spec),
             };
             let Some(error) = read.error.as_ref().filter(|_| concerns) else { continue };
@@ -128,6 +126,19 @@ impl ReadValues {
             });
         }
     }
+}
+
+/// The paths of the sources that a repository has of its own or that one of its applications has. Those of the agent may be for another
+/// repository.
+pub(crate) fn own_paths(settings: &config::Repository) -> BTreeSet<String> {
+    let of_applications = settings.applications.iter().map(|application| &application.values_from);
+    let all = of_applications.chain([&settings.values_from]);
+    let own = all.flat_map(|sources| sources.iter().skip(settings.values_of_agent));
+    own.filter_map(|source| source.path.as_ref()).map(|path| path_on_host(path, settings)).collect()
+}
+
+fn path_on_host(path: &str, settings: &config::Repository) -> String {
+    path.replace(config::HOST_PLACEHOLDER, &settings.host.name)
 }
 
 /// Returns whether the application has these variables.

@@ -1,10 +1,13 @@
 //! Renders the applications of one accepted commit.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use driftless_config as config;
 use driftless_config::AtCommit;
-use driftless_files::{AppSpec, Files, Recorder};
+use driftless_files::{AppSpec, Files, HostFile, Recorder};
 use driftless_git::Checkout;
 use driftless_manifest as manifest;
 use driftless_manifest::{Configured, Discovery};
@@ -17,7 +20,7 @@ use crate::{
     absence::changed_host,
     commits::trust::RejectedCommit,
     desired::Rendered,
-    host_values::{ReadValues, Sharing},
+    host_values::{ReadValues, Sharing, own_paths},
 };
 
 /// A commit that its repository accepts.
@@ -109,7 +112,7 @@ pub(crate) fn render_all(host: &config::Repository, accepted: &AcceptedCommit) -
     findings.extend(of_rejected);
     let sharing = Sharing::of(chosen.iter().map(|app| &app.spec));
     applications.extend(manifest::on_all_cores(chosen, |app| render_or_keep(app, sharing, accepted)));
-    report_idle_rules(&mut applications);
+    report_idle_settings(&mut applications);
     let empty_folder = empty_folder.filter(|_| applications.is_empty());
     let mut doubts = found_too_deep(&too_deep);
     doubts.extend(kept_by_former_host(host, accepted, &applications));
@@ -242,9 +245,11 @@ fn render_or_keep(
     (name, Arc::new(rendered))
 }
 
-/// Reports rules of `ignoreDifferences` whose workload no application has that they are for.
-fn report_idle_rules(applications: &mut BTreeMap<AppName, Arc<Rendered>>) {
+/// Reports rules of `ignoreDifferences` whose workload no application has that they are for, and files of the host that no manifest
+/// refers to.
+fn report_idle_settings(applications: &mut BTreeMap<AppName, Arc<Rendered>>) {
     let all: Vec<Arc<Rendered>> = applications.values().cloned().collect();
+    let mut unread = unread_host_files(&all);
     let is_known = |rule: &IgnoredDifferences, name: &WorkloadName| {
         let is_rule = |other: &IgnoredDifferences| other == rule && other.place == rule.place;
         let mut meant = all.iter().filter(|rendered| rendered.policy.ignore_differences.iter().any(is_rule));
@@ -260,11 +265,38 @@ fn report_idle_rules(applications: &mut BTreeMap<AppName, Arc<Rendered>>) {
             let help = "correct the name of the workload, or remove the rule";
             Some(Finding::warning(place, "ignoreDifferences", message).help(help))
         };
-        let found: Vec<Finding> = rendered.policy.ignore_differences.iter().filter_map(finding).collect();
+        let mut found: Vec<Finding> = rendered.policy.ignore_differences.iter().filter_map(finding).collect();
+        found.extend(unread.remove(&rendered.spec.name).unwrap_or_default());
         if found != rendered.rule_findings {
             Arc::make_mut(rendered).rule_findings = found;
         }
     }
+}
+
+/// Warnings about files of the host that no manifest refers to, as after the rename of a folder: each one with the first application that
+/// has the source.
+fn unread_host_files(all: &[Arc<Rendered>]) -> BTreeMap<AppName, Vec<Finding>> {
+    let mut found: BTreeMap<AppName, Vec<Finding>> = BTreeMap::new();
+    // One that could not be rendered may refer to any of them.
+    if all.iter().any(|rendered| rendered.stack.is_none()) {
+        return found;
+    }
+    let read: BTreeSet<&String> = all.iter().flat_map(|rendered| &rendered.host_files).collect();
+    let mut reported = BTreeSet::new();
+    for rendered in all {
+        let own = rendered.settings.as_ref().map(|settings| own_paths(settings)).unwrap_or_default();
+        for HostFile { path, source, .. } in &rendered.spec.host_files {
+            if read.contains(path) || !own.contains(path) || !reported.insert(path) {
+                continue;
+            }
+            let message = format!("no manifest reads this file, for which the host has {source}");
+            let finding = Finding::warning(Location::file(path), "valuesFrom", message).help(
+                "correct the `path` of the source, as after the rename of a folder, or remove the source",
+            );
+            found.entry(rendered.spec.name.clone()).or_default().push(finding);
+        }
+    }
+    found
 }
 
 /// The settings of a repository at a commit, and the applications that they and the files have for its host.
@@ -342,6 +374,7 @@ fn render(app: AppAtCommit<'_>) -> Rendered {
         findings: rendered.findings,
         rule_findings: Vec::new(),
         contents: Arc::new(rendered.contents),
+        host_files: rendered.host_files,
         signer,
         rejected: rejected.cloned().map(Arc::new),
         reads: Arc::new(reads),
@@ -374,6 +407,7 @@ fn unaccepted(host: &config::Repository, mut spec: AppSpec, rejected: &RejectedC
         findings: vec![rejected.finding()],
         rule_findings: Vec::new(),
         contents: Arc::default(),
+        host_files: BTreeSet::new(),
         signer: None,
         rejected: Some(Arc::new(rejected.clone())),
         reads: Arc::default(),

@@ -171,5 +171,5 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     if findings.iter().any(Finding::is_error) {
         return Rendered { findings, ..Rendered::default() };
     }
-    Rendered { stack: Some(stack), findings, contents }
+    Rendered { stack: Some(stack), findings, contents, ..Rendered::default() }
 }

@@ -298,6 +298,7 @@ impl Check<'_> {
             policy,
             admission,
             values_from,
+            values_of_agent: inherited.values_from.len(),
             allow,
             origins,
             webhook: webhook.and_then(|it| self.webhook(path, it)),

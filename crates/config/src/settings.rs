@@ -131,6 +131,8 @@ pub struct Repository {
     pub admission: AdmissionPolicy,
     /// Variables of discovered applications that lie on the host; a later source wins.
     pub values_from: Vec<ValueSource>,
+    /// The number of sources at its beginning that are those of the agent, which other repositories have, too.
+    pub values_of_agent: usize,
     /// The host, for the selection of applications and for its variables.
     pub host: HostIdentity,
     /// The host as its own configuration has it, if `driftless.yaml` in Git may have added labels.
@@ -433,6 +435,7 @@ impl Repository {
             policy: Policy::default(),
             admission: AdmissionPolicy::default(),
             values_from: Vec::new(),
+            values_of_agent: 0,
             host: HostIdentity::default(),
             host_without_git: None,
             allow: Allow::default(),

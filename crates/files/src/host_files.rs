@@ -1,6 +1,10 @@
 //! Files that lie on the host and not in Git, at the paths where manifests look for them.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use super::{Entry, Files, ReadError};
 
@@ -31,17 +35,25 @@ impl fmt::Debug for HostFile {
 pub struct WithHostFiles<'a> {
     files: &'a dyn Files,
     host: &'a [HostFile],
+    /// The paths of files of the host that were asked for.
+    asked: Mutex<BTreeSet<String>>,
 }
 
 impl<'a> WithHostFiles<'a> {
     /// Of two files of the host with one path the later one counts.
     pub fn new(files: &'a dyn Files, host: &'a [HostFile]) -> Self {
-        Self { files, host }
+        Self { files, host, asked: Mutex::default() }
+    }
+
+    /// The paths of files of the host that were asked for so far, also of those that Git has.
+    pub fn asked(&self) -> BTreeSet<String> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The file of the host at a path where Git has none.
     fn of_host(&self, path: &str) -> Result<Option<&HostFile>, ReadError> {
         let Some(found) = self.host.iter().rfind(|file| file.path == path) else { return Ok(None) };
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned());
         Ok(self.files.entry(path)?.is_none().then_some(found))
     }
 }
@@ -130,5 +142,7 @@ mod tests {
         let listed: Vec<String> = files.list("shop").unwrap().into_iter().map(|(name, _)| name).collect();
         assert_eq!(listed, [".env", "compose.yaml"], "no folder has them");
         assert_eq!(files.entry("shop/other.env"), Ok(None));
+        let asked: Vec<String> = files.asked().into_iter().collect();
+        assert_eq!(asked, ["shop/.env", "shop/db.env", "shop/lost.env"]);
     }
 }

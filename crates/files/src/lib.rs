@@ -14,7 +14,7 @@
 //!
 //! [`Recorder`] notes what a rendering reads, so that a commit that changes none of it need not be rendered again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{AppName, Contents, EngineKind, Finding, Format, Stack};
 
@@ -120,4 +120,6 @@ pub struct Rendered {
     pub findings: Vec<Finding>,
     /// The files and folders that the stack mounts.
     pub contents: Contents,
+    /// The files of the host that the manifests refer to, by their paths in the repository.
+    pub host_files: BTreeSet<String>,
 }

@@ -203,7 +203,7 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
         port_places,
         project_place: None,
     };
-    Rendered { stack: Some(stack), findings, contents }
+    Rendered { stack: Some(stack), findings, contents, ..Rendered::default() }
 }
 
 /// The documents of an application as kubectl would apply them.

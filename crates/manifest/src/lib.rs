@@ -45,12 +45,13 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
         return Rendered { findings: spec.findings.clone(), ..Rendered::default() };
     }
     let hidden = hidden_host_files(files, spec);
-    let files = WithHostFiles::new(files, &spec.host_files);
-    let files = Bounded::new(&files, MOST_ENTRIES);
+    let with_host = WithHostFiles::new(files, &spec.host_files);
+    let files = Bounded::new(&with_host, MOST_ENTRIES);
     let mut rendered = match spec.format {
         Format::Compose => driftless_compose::render(&files, spec),
         Format::Kubernetes => checked(driftless_kubernetes::render(&files, spec)),
     };
+    rendered.host_files = with_host.asked();
     rendered.findings.splice(..0, spec.findings.iter().cloned().chain(hidden));
     rendered
 }

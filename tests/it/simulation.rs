@@ -1152,6 +1152,28 @@ async fn status_before_an_adoption_is_outdated_at_once() {
     .await;
 }
 
+/// After that, the agent neither heals nor deploys it, and nothing else says since when.
+#[tokio::test(start_paused = true)]
+async fn application_that_compose_takes_back_has_one_event() {
+    let mut it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    let events = |it: &Simulation| {
+        let events = it.store.events(0, 1000, Some(&app())).unwrap().into_iter();
+        events.filter(|event| event.reason == "NotAdopted").map(|event| event.message).collect::<Vec<_>>()
+    };
+    for _ in 0..2 {
+        it.crash();
+        it.docker.give_to_compose(&app());
+        it.begin();
+        it.until("it waits to be adopted", |shown| shown.status.obstacle.is_some()).await;
+        let found = events(&it);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("web was started by docker compose (shop-web-1)"), "{found:?}");
+    }
+    it.give_to_compose().await;
+    assert!(events(&it).is_empty(), "it was never managed: {}", it.story());
+}
+
 #[tokio::test(start_paused = true)]
 async fn containers_that_are_not_adopted_are_not_missing() {
     let mut it = Simulation::of(&web("web:1"));

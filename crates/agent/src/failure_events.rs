@@ -1,5 +1,6 @@
-//! Events about failures when they begin: containers that fail after their commit was applied, health checks, and what the agent does not
-//! own and is in the way. Before a commit was applied, the outcome of its revision says which containers fail.
+//! Events about failures when they begin: containers that fail after their commit was applied, health checks, what the agent does not own
+//! and is in the way, and workloads that Docker Compose or somebody else has taken from the agent. Before a commit was applied, the outcome
+//! of its revision says which containers fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +15,7 @@ type Failure = (&'static str, String);
 const CRASH_LOOP: &str = WaitReason::CrashLoopBackOff.as_str();
 const FAILED: &str = WaitReason::Failed.as_str();
 const BLOCKED: &str = WaitReason::Blocked.as_str();
+const NOT_ADOPTED: &str = WaitReason::NotAdopted.as_str();
 
 /// The reason of a workload whose health check fails.
 const UNHEALTHY: &str = "Unhealthy";
@@ -37,7 +39,7 @@ pub(crate) struct FailureFacts<'a> {
 
 impl FailureEvents {
     /// Writes an event about each failure that begins: a container that keeps exiting or has failed and is not started again, a health
-    /// check that fails, and a workload that something is in the way of.
+    /// check that fails, a workload that something is in the way of, and one that was managed and is not any more.
     pub(crate) fn report(&mut self, context: &AppContext, facts: FailureFacts<'_>) {
         let failing = facts.failing();
         // An earlier run of the agent may have written the events.
@@ -74,6 +76,10 @@ impl FailureFacts<'_> {
                 self.is_applied.then(|| (wait.reason.as_str(), instance.to_string()))
             }
             (WaitReason::Blocked, object) => Some((BLOCKED, object.to_string())),
+            // An application that was never managed waits for its first adoption, which is no incident.
+            (WaitReason::NotAdopted, WaitObject::Workload(name)) => {
+                self.record.settled.is_some().then(|| (NOT_ADOPTED, name.to_string()))
+            }
             _ => None,
         }
     }
@@ -83,6 +89,7 @@ impl FailureFacts<'_> {
         match *reason {
             CRASH_LOOP => !self.is_applied || self.keeps_exiting(object),
             FAILED => !self.is_applied,
+            NOT_ADOPTED => self.record.settled.is_none(),
             // A container that its probe has found dead is restarted.
             UNHEALTHY => {
                 let mut workloads = self.workloads.iter();
@@ -103,7 +110,7 @@ impl FailureFacts<'_> {
 /// The failures with an event among the newest ones. Only those that go on count.
 fn recent_failures(context: &AppContext) -> BTreeSet<Failure> {
     let events = context.store().newest_events(RECENT_EVENTS, Some(context.name())).unwrap_or_default();
-    let reasons = [CRASH_LOOP, FAILED, BLOCKED, UNHEALTHY];
+    let reasons = [CRASH_LOOP, FAILED, BLOCKED, NOT_ADOPTED, UNHEALTHY];
     let found = events.into_iter().filter_map(|event| {
         let reason = reasons.into_iter().find(|reason| *reason == event.reason)?;
         Some((reason, event.object))

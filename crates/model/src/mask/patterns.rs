@@ -179,8 +179,10 @@ fn entries(text: &str, kind: TextKind, spans: &mut Spans) {
         if value.starts_with(['=', '>']) || (is_equals && begins_with_space && kind == TextKind::Sentence) {
             continue;
         }
-        // Hidden already, in a text that is a part of this one.
-        if value.starts_with(MARK) {
+        // Hidden already, in a text that is a part of this one, or left out, as in an advice to write `NAME=…`.
+        let is_left_out =
+            value.strip_prefix('…').is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
+        if value.starts_with(MARK) || is_left_out {
             continue;
         }
         let begin = from + (after.len() - value.len());

@@ -231,9 +231,11 @@ fn sentences_keep_their_words() {
         "pull access denied: password: authentication failed",
         "invalid token: unexpected end of input",
         "no such image: nextcloud:30",
+        "it is not set (`validate` takes `--variable DB_PASSWORD=…`); write `${DB_PASSWORD:-}` if it may be empty",
     ] {
         assert_eq!(mask.message(text), text);
     }
+    assert!(!mask.message("DB_PASSWORD=…hunter2 is wrong").contains("hunter2"));
     let shown = mask
         .message("exec failed: \"redis-cli -a hunter2 ping\": {\"password\": \"hunter2\"} x://u:hunter2@h");
     assert!(!shown.contains("hunter2"), "{shown}");

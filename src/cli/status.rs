@@ -234,7 +234,7 @@ fn summary(application: &Application, now: Timestamp) -> String {
     if let Some(pin) = &status.pin {
         return pin_line(pin, now);
     }
-    status.drift.first().map(|drift| drift_line(drift, now)).unwrap_or_default()
+    status.drift.first().map(|drift| drift_line(application, drift, now)).unwrap_or_default()
 }
 
 /// Everything about one application. Tables are folded to `width` columns if it is given.
@@ -377,7 +377,7 @@ fn block(
         lines.push(paint, &text);
     }
     for drift in &status.drift {
-        lines.push(Paint::Warn, &drift_line(drift, now));
+        lines.push(Paint::Warn, &drift_line(application, drift, now));
     }
     for image in status.images.iter() {
         let is_told = image.available.is_some() || detail >= Detail::Everything;
@@ -518,8 +518,13 @@ fn wait_line(wait: &WaitStatus, now: Timestamp, lines: &StatusText) -> Option<St
     }
 }
 
-fn drift_line(drift: &Drift, now: Timestamp) -> String {
-    let Drift { kind, object, workload: _, field, want, found, at, action } = drift;
+fn drift_line(application: &Application, drift: &Drift, now: Timestamp) -> String {
+    let Drift { kind, object, workload, field, want, found, at, action } = drift;
+    // Healing leaves files inside a container; only a new container has those of its image.
+    let is_left = *action == DriftAction::Report && !application.spec.policy.suspended;
+    let remedy = workload.as_ref().filter(|_| field == "files" && is_left).map(|workload| {
+        format!("; `driftless rollout restart {}/{workload}` replaces the container", application.name)
+    });
     let action = match action {
         DriftAction::Heal => "being healed",
         DriftAction::BackOff => "healed after a pause",
@@ -527,7 +532,8 @@ fn drift_line(drift: &Drift, now: Timestamp) -> String {
         DriftAction::Ineffective => "given up: healing has no effect",
     };
     let when = at.map_or_else(String::new, |at| format!(", {} ago", span(now.since(at))));
-    format!("drift: {kind} {object} {field}: wanted {want}, found {found}{when} ({action})")
+    let remedy = remedy.unwrap_or_default();
+    format!("drift: {kind} {object} {field}: wanted {want}, found {found}{when} ({action}){remedy}")
 }
 
 fn workloads(application: &Application, now: Timestamp, lines: &StatusText) -> String {

@@ -16,7 +16,7 @@ use driftless::{
 };
 use driftless_agent::{DryRun, RequestKind, Rollback, Supposed};
 use driftless_model::{
-    Actor, ActorKind, AppName, Application, Cause, Finding, HealthStatus, Location, Outcome,
+    Actor, ActorKind, AppName, Application, Cause, DriftAction, Finding, HealthStatus, Location, Outcome,
     RepositoryStatus, Revision, StackHash, StatusCondition, Timestamp, Until, WaitStatus,
 };
 use driftless_web::{Access, Token, router, serve};
@@ -162,6 +162,21 @@ fn status_contains_each_sentence_once() {
     assert_eq!(other.matches(sentence).count(), 1, "{other}");
     let all = render_application(&blog, Detail::Warnings, None, NOW, Colours::Off);
     assert!(all.contains("`links` is ignored") && !text.contains("`links` is ignored"), "{all}");
+}
+
+#[test]
+fn changed_file_in_a_container_has_its_remedy() {
+    let mut blog = blog();
+    let drift = &mut blog.status.drift[0];
+    drift.field = "files".to_owned();
+    drift.workload = Some("web".into());
+    drift.action = DriftAction::Report;
+    let remedy = "(left alone); `driftless rollout restart blog/web` replaces the container\n";
+    let text = render_application(&blog, Detail::Everything, None, NOW, Colours::Off);
+    assert!(text.contains(remedy), "{text}");
+    blog.spec.policy.suspended = true;
+    let text = render_application(&blog, Detail::Everything, None, NOW, Colours::Off);
+    assert!(text.contains("(left alone)\n"), "{text}");
 }
 
 #[test]

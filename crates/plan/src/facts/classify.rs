@@ -59,8 +59,8 @@ impl<'a> Classified<'a> {
             for member in members.drain(..) {
                 if first.last().is_some_and(|it| it.instance == member.instance) {
                     let difference = FieldDifference {
-                        field: "slot".to_owned(),
-                        want: format!("one container in slot {}", member.instance.slot),
+                        field: "container".to_owned(),
+                        want: format!("the only one for {}", member.instance),
                         found: "a second one".to_owned(),
                     };
                     all.impostors.push((member, difference));

@@ -1095,7 +1095,7 @@ async fn project_name_in_an_ignored_env_file_is_reported() {
         let (code, _, error) = run(nobody, arguments).await;
         assert_eq!(code, 0, "{error}");
         for text in [
-            "the project is `notes` for the agent and `lab-notes` for Docker Compose\n--> notes/.env:2\n",
+            "the project is `notes` for the agent and `lab-notes` for Docker Compose\n --> notes/.env:2\n",
             "write `name: lab-notes` into notes/compose.yaml",
             "the agent does not have its variables `COMPOSE_PROFILES`",
         ] {

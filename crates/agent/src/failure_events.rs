@@ -90,11 +90,13 @@ impl FailureFacts<'_> {
             CRASH_LOOP => !self.is_applied || self.keeps_exiting(object),
             FAILED => !self.is_applied,
             NOT_ADOPTED => self.record.settled.is_none(),
-            // A container that its probe has found dead is restarted.
+            // A container that its probe has found dead is restarted, and seems healthy until the probe fails again.
             UNHEALTHY => {
                 let mut workloads = self.workloads.iter();
+                let mut crashes = self.record.crashes.iter().filter(|(_, crash)| crash.count > 0);
                 workloads
                     .any(|(name, found)| name.as_str() == object && found.health != HealthStatus::Healthy)
+                    || crashes.any(|(instance, _)| instance.workload.as_str() == object)
             }
             _ => false,
         }

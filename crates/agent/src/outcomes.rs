@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pause_ends_once_a_step_has_made_what_was_missing() {
+    fn pause_ends_with_the_step_that_makes_the_missing_network() {
         let now = Timestamp(60_000);
         let later = now.after(Duration::from_secs(40));
         let failed = |error: &str| Attempt { count: 4, next: later, error: error.to_owned() };

@@ -291,7 +291,7 @@ fn unread_host_files(all: &[Arc<Rendered>]) -> BTreeMap<AppName, Vec<Finding>> {
             }
             let message = format!("no manifest reads this file, for which the host has {source}");
             let finding = Finding::warning(Location::file(path), "valuesFrom", message).help(
-                "correct the `path` of the source, as after the rename of a folder, or remove the source",
+                "correct the `path` of the source, as after the rename of a folder, or remove the source, unless only services of inactive profiles have it",
             );
             found.entry(rendered.spec.name.clone()).or_default().push(finding);
         }

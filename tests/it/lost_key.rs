@@ -138,6 +138,19 @@ spec: {containers: [{name: web, image: 'web:1'}]}
     assert_eq!(events.iter().filter(|event| event.reason == "JobsNotRunAgain").count(), 1);
 }
 
+/// The next life of the agent, with the state directory of the backup. Git cannot be read yet, so the newest known commit is that of
+/// the backup.
+fn begin_restored(simulation: &mut Simulation, state: StateDir, folder: &Path, file: &Path) -> StateDir {
+    simulation.store = Store::in_memory(simulation.clock).unwrap();
+    drop(state);
+    restore(file, folder, RestoreOptions { replace: true, force: false }).unwrap();
+    let state = StateDir::lock(folder).unwrap();
+    simulation.store = Store::open(&state, simulation.clock).unwrap().store;
+    simulation.git.down(true);
+    simulation.begin();
+    state
+}
+
 /// The backup is older than the last commit, of which everything was done.
 #[tokio::test(start_paused = true)]
 async fn restored_backup_runs_no_job_or_hook_again() {
@@ -199,14 +212,7 @@ spec:
     assert_eq!(all(&simulation), [1, 2, 2], "{}", simulation.story());
 
     simulation.crash();
-    simulation.store = Store::in_memory(simulation.clock).unwrap();
-    drop(state);
-    restore(&file, &folder, RestoreOptions { replace: true, force: false }).unwrap();
-    let state = StateDir::lock(&folder).unwrap();
-    simulation.store = Store::open(&state, simulation.clock).unwrap().store;
-    // Until Git is read, the newest known commit is that of the backup.
-    simulation.git.down(true);
-    simulation.begin();
+    let _state = begin_restored(&mut simulation, state, &folder, &file);
     minutes(5).await;
     assert_eq!(simulation.images(), ["web:2"], "{}", simulation.story());
     assert_eq!(all(&simulation), [1, 2, 2], "{}", simulation.story());
@@ -234,13 +240,7 @@ async fn restored_application_starts_without_git_on_request() {
     back_up(&folder, &file).unwrap();
     simulation.crash();
     simulation.hand(&UserAction::Stop { name: "shop-web-1".into() });
-    simulation.store = Store::in_memory(simulation.clock).unwrap();
-    drop(state);
-    restore(&file, &folder, RestoreOptions { replace: true, force: false }).unwrap();
-    let state = StateDir::lock(&folder).unwrap();
-    simulation.store = Store::open(&state, simulation.clock).unwrap().store;
-    simulation.git.down(true);
-    simulation.begin();
+    let _state = begin_restored(&mut simulation, state, &folder, &file);
     minutes(5).await;
     assert_eq!(simulation.images(), [""; 0], "{}", simulation.story());
     let why = simulation.refusal(RequestKind::Resume).await;

@@ -599,6 +599,7 @@ fn application(raw: ApplicationEntry, folder: &str, inherited: &Inherited<'_>) -
     ApplicationSettings {
         name,
         path,
+        path_of_hosts: None,
         policy,
         own_policy,
         admission,

@@ -35,7 +35,10 @@ impl Settings {
                 repository.path_of_hosts = Some(std::mem::replace(&mut repository.path, path));
             }
             for application in &mut repository.applications {
-                application.path = application.path.replace(HOST_PLACEHOLDER, &self.host.name);
+                if application.path.contains(HOST_PLACEHOLDER) {
+                    let path = application.path.replace(HOST_PLACEHOLDER, &self.host.name);
+                    application.path_of_hosts = Some(std::mem::replace(&mut application.path, path));
+                }
             }
         }
     }
@@ -50,11 +53,17 @@ impl Repository {
     /// These settings as a host of this name with these labels has them.
     #[must_use]
     pub fn for_host(&self, host: &HostIdentity) -> Self {
-        // Without a name it would be the folder of all hosts.
-        let written = self.path_of_hosts.as_ref().filter(|_| !host.name.is_empty());
-        let path = written.map(|path| path.replace(HOST_PLACEHOLDER, &host.name));
-        let path = path.unwrap_or_else(|| self.path.clone());
-        Self { path, host: host.clone(), ..self.clone() }
+        let path_of_host = |written: Option<&String>, path: &String| {
+            // Without a name it would be the folder of all hosts.
+            let written = written.filter(|_| !host.name.is_empty());
+            written.map_or_else(|| path.clone(), |written| written.replace(HOST_PLACEHOLDER, &host.name))
+        };
+        let path = path_of_host(self.path_of_hosts.as_ref(), &self.path);
+        let mut settings = Self { path, host: host.clone(), ..self.clone() };
+        for application in &mut settings.applications {
+            application.path = path_of_host(application.path_of_hosts.as_ref(), &application.path);
+        }
+        settings
     }
 }
 
@@ -126,6 +135,20 @@ mod tests {
             assert_eq!(settings.repositories[0].path, path.replace("${host}", "nas"));
             assert_eq!(settings.check_host("the command line"), []);
         }
+    }
+
+    #[test]
+    fn settings_of_another_host_have_its_folders() {
+        let text = "repositories: [{url: https://git.example.com/infra.git, path: 'sites/${host}', applications: \
+                    [{path: shop}, {path: '${host}'}]}]\n";
+        let mut settings = Settings::parse("driftless.yaml", text).unwrap();
+        settings.identify("nas");
+        let web = HostIdentity { name: "web".to_owned(), labels: BTreeMap::new() };
+        let other = settings.repositories[0].for_host(&web);
+        let paths: Vec<&str> =
+            other.applications.iter().map(|application| application.path.as_str()).collect();
+        assert_eq!(other.path, "sites/web");
+        assert_eq!(paths, ["sites/web/shop", "sites/web/web"]);
     }
 
     #[test]

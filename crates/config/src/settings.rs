@@ -192,6 +192,8 @@ pub struct ApplicationSettings {
     pub name: Option<AppName>,
     /// Its folder, from the repository's root.
     pub path: String,
+    /// `path` as it is written, if it has `${host}` and the name of the host is known.
+    pub path_of_hosts: Option<String>,
     /// The limits of the agent for this application.
     pub policy: Policy,
     /// Those of them that its own entry in the configuration has.

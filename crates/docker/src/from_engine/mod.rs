@@ -1,5 +1,5 @@
-//! The engine's types as ours. Pure functions, but that a mount in a former state directory is looked up. For a container created from a specification, the configuration read back
-//! here equals the specification applied to the image's defaults.
+//! The engine's types as ours. Pure functions, except that one looks on the disk whether a mount leads to the present state directory. For a
+//! container created from a specification, the configuration read back here equals the specification applied to the image's defaults.
 
 mod container;
 mod host_settings;

@@ -31,7 +31,7 @@ const MAX_SILENCE: Duration = Duration::from_mins(10);
 /// From this version on `BuildKit` honours limits of the shared memory and of processes.
 const BUILDKIT_LIMITS: ApiVersion = ApiVersion::new(1, 42);
 
-/// The number of base images that are looked at before a build.
+/// The number of base images that are looked at before a build. With more of them, all are pulled.
 const MAX_BASE_IMAGES: usize = 64;
 
 type Progress<'a> = &'a (dyn Fn(String) + Send + Sync);
@@ -174,7 +174,7 @@ impl Builder {
                 return Ok(true);
             }
         }
-        Ok(false)
+        Ok(images.len() > MAX_BASE_IMAGES)
     }
 
     /// The labels of an image, if there is one of this name. No image has a name that the engine refuses.

@@ -10,8 +10,7 @@ impl Store {
     /// The folder of an application in the state directory, if containers of its newest revision write there. `None` also if that
     /// revision cannot be read. The path of a database in memory begins at the state directory.
     pub fn written_folder(&self, app: &AppName) -> Option<PathBuf> {
-        let newest = self.revisions(app).ok()?.into_iter().map(|revision| revision.number).max()?;
-        let stack = self.stack(app, newest).ok()??;
+        let (_, stack) = self.current_stack(app).ok()??;
         let mut containers = stack.workloads.values().flat_map(Workload::containers);
         let is_written = containers.any(|container| {
             container.mounts.iter().any(|mount| !mount.read_only && mount.app_folder().is_some())

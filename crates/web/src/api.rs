@@ -59,7 +59,7 @@ pub struct Accepted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin: Option<Pin>,
     /// For people. After a rollback: why it changes nothing yet. After a removal: the volumes that stay. After a
-    /// release: the folders of the state directory that containers write to.
+    /// release or `forget`: the folders of the state directory that containers write to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// After an adoption: one line per adopted object, for people.

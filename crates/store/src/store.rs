@@ -8,6 +8,7 @@ use std::{
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::error::Category;
 
 use driftless_clock::Clock;
 use driftless_model::{Actor, AppName, Cause, CommitInfo, HostIdentity};
@@ -429,10 +430,22 @@ pub(crate) fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, BoxError> 
 /// must stay readable.
 pub(crate) fn readable<T: DeserializeOwned>(what: &'static str, text: &str) -> Option<T> {
     serde_json::from_str(text)
-        .inspect_err(
-            |error| tracing::warn!(what, %error, "a row of the database is unreadable and is ignored"),
-        )
+        .inspect_err(|error| {
+            let error = without_values(error);
+            tracing::warn!(what, error, "a row of the database is unreadable and is ignored");
+        })
         .ok()
+}
+
+/// The place at which a row is unreadable. The text of the error itself may quote a value of the row, such as a secret.
+fn without_values(error: &serde_json::Error) -> String {
+    let kind = match error.classify() {
+        Category::Io => "cannot be read",
+        Category::Syntax => "is no JSON",
+        Category::Data => "has another form",
+        Category::Eof => "is cut off",
+    };
+    format!("it {kind} at column {}", error.column())
 }
 
 /// The integers of `SQLite` are signed. The store's own numbers count from 1 and fit.
@@ -503,5 +516,14 @@ mod tests {
         assert!(matches!(store.set_suspended(&app, Suspension::Suspended), Err(Error::Write { .. })));
         assert_eq!(store.pin(&app).unwrap(), None);
         assert!(!store.suspended(&app).unwrap());
+    }
+
+    #[test]
+    fn log_of_an_unreadable_row_has_no_value_of_it() {
+        let error = |text: &str| serde_json::from_str::<u32>(text).unwrap_err();
+        assert!(error("\"hunter2\"").to_string().contains("hunter2"));
+        assert_eq!(without_values(&error("\"hunter2\"")), "it has another form at column 9");
+        assert_eq!(without_values(&error("[")), "it has another form at column 0");
+        assert_eq!(without_values(&error("")), "it is cut off at column 0");
     }
 }

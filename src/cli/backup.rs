@@ -268,7 +268,7 @@ pub(super) fn restore(args: &RestoreArgs, context: &Context<'_>) -> Result<ExitS
     let folder = files.folder.display();
     context.screen.say(
         "note: pins and suspensions that were set after the backup are gone: a version that was rolled back since comes back when the agent \
-         starts, unless its commit is reverted in Git before",
+         has read Git, unless its commit is reverted in Git before",
     );
     print(&format!("restored {folder}; start the agent, which starts the containers that are stopped\n"))?;
     Ok(ExitStatus::Success)

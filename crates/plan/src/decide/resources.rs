@@ -17,8 +17,8 @@ use crate::{
     facts::{
         Facts,
         ownership::{
-            forbidden_owner, former_owner, is_left_behind, is_own, is_prune_protected, is_usable_network,
-            other_owner,
+            forbidden_owner, former_owner, is_as_wanted, is_left_behind, is_own, is_prune_protected,
+            is_usable_network, other_owner,
         },
     },
     fields::{diff::FieldDifference, resources::volume_differences},
@@ -96,7 +96,7 @@ pub(crate) fn provide(draft: &mut Draft<'_>) {
                         draft.wait(Wait::of_former_application("network", name, owner));
                     }
                 }
-                None if found.spec.as_ref() == Some(&SpecHash::of(network)) => {}
+                None if is_as_wanted(network, found) => {}
                 None => replace_network(draft, name, network, found),
             },
         }

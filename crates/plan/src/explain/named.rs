@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::{
     explain::objects::{Change, ObjectDifference, flatten, json, manifest, object, or_else},
+    facts::ownership::is_as_wanted,
     fields::{
         diff::{self, FieldDifference},
         value::Fields,
@@ -31,8 +32,9 @@ pub(crate) fn networks(
     let (stack, mask) = (target.stack, target.mask);
     let ours = |agent: Option<&AgentId>| agent == Some(owner.agent);
     for (name, network) in &stack.networks {
-        let there = observed.networks.get(name).map(|it| There {
-            spec: it.spec.as_ref().filter(|_| ours(it.agent.as_ref()) && !network.external),
+        let there = observed.networks.get(name).map(|found| {
+            let is_other = ours(found.agent.as_ref()) && !network.external && !is_as_wanted(network, found);
+            There { spec: found.spec.as_ref().filter(|_| is_other) }
         });
         let yaml = || yaml_of(network, owner.driver, mask);
         let change = named(("network", name), stack, &SpecHash::of(network), there.as_ref(), yaml);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use driftless_model::{
-    AgentId, AppName, Format, Observed, ObservedNetwork, ObservedVolume, Record, SpecHash, label,
+    AgentId, AppName, Format, Network, Observed, ObservedNetwork, ObservedVolume, Record, SpecHash, label,
 };
 
 use crate::{facts::Facts, target::Target};
@@ -101,20 +101,37 @@ pub(crate) fn is_prune_protected(labels: &BTreeMap<String, String>) -> bool {
     label::is_prune_protected(|name| labels.get(name).map(String::as_str))
 }
 
+/// Whether a network is one that the agent made with the settings that Git has. Its key in the manifest is no setting of it, and `bridge` is
+/// the driver of one that names none.
+pub(crate) fn is_as_wanted(wanted: &Network, found: &ObservedNetwork) -> bool {
+    let Some(spec) = &found.spec else { return false };
+    let keys = [Some(&wanted.key), found.compose.as_ref().map(|made| &made.key)];
+    keys.into_iter().flatten().any(|key| {
+        let is_made_with = |driver: Option<&str>| {
+            let driver = driver.map(str::to_owned);
+            *spec == SpecHash::of(&Network { key: key.clone(), driver, ..wanted.clone() })
+        };
+        match wanted.driver.as_deref() {
+            None | Some("bridge") => is_made_with(None) || is_made_with(Some("bridge")),
+            other => is_made_with(other),
+        }
+    })
+}
+
 /// Whether a network exists and a workload may join it.
 pub(crate) fn is_usable_network(facts: &Facts<'_>, name: &str) -> bool {
     let wanted = facts.target.stack.networks.get(name);
     let is_external = wanted.is_some_and(|it| it.external);
     // One that a former application left cannot be replaced.
-    let is_as_wanted = |found: &ObservedNetwork| {
-        former_owner(facts, found).is_none() || found.spec == wanted.map(SpecHash::of)
+    let can_serve = |found: &ObservedNetwork| {
+        former_owner(facts, found).is_none() || wanted.is_some_and(|wanted| is_as_wanted(wanted, found))
     };
     let found = facts.observed.networks.get(name);
     found.is_some_and(|found| {
         if is_external {
             forbidden_owner(facts, found).is_none()
         } else {
-            other_owner(facts, found).is_none() && is_as_wanted(found)
+            other_owner(facts, found).is_none() && can_serve(found)
         }
     })
 }

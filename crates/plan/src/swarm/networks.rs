@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
-    Mask, Network, Observed, ObservedNetwork, ObservedService, ObservedSwarm, SpecHash, Stack, WorkloadName,
+    Mask, Network, Observed, ObservedNetwork, ObservedService, ObservedSwarm, Stack, WorkloadName,
     addresses_at_least, addresses_at_most,
 };
 use serde_json::Value;
@@ -13,7 +13,7 @@ use crate::{
     action::Action,
     cause::Cause,
     draft::{Draft, heal::Difference},
-    facts::ownership::forbidden_owner,
+    facts::ownership::{forbidden_owner, is_as_wanted},
     fields::resources::network_differences,
     wait::{Wait, WaitObject, WaitReason},
 };
@@ -152,8 +152,8 @@ fn report_differences(
 
 /// The difference of a network from Git. The labels of one that somebody else created say nothing.
 fn change_in_git(network: &Network, found: &ObservedNetwork, mask: &Mask) -> Option<String> {
-    if let Some(spec) = &found.spec {
-        return (*spec != SpecHash::of(network)).then(|| "has changed in Git".to_owned());
+    if found.spec.is_some() {
+        return (!is_as_wanted(network, found)).then(|| "has changed in Git".to_owned());
     }
     let present = found.unlabelled.as_ref()?;
     let present = Network { labels: network.labels.clone(), ..present.clone() };

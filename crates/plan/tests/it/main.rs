@@ -9,6 +9,8 @@ mod adoption;
 mod canaries;
 // Files rewritten in place: the order in which they are read, and missing images.
 mod changed_files;
+// Networks that a commit writes in another way, and networks that it changes.
+mod changed_networks;
 // Jobs that have completed, and are not run again.
 mod completed_jobs;
 // From any state of a host, with a cut at any step: the target is reached without harm.

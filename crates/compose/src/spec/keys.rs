@@ -251,7 +251,8 @@ pub(crate) static DEPENDENCY: Object = open_with(
     &[
         key("condition", Word(&["service_started", "service_healthy", "service_completed_successfully"]))
             .note("one that has ended with an error has started"),
-        key("required", StrictBoolean),
+        key("required", StrictBoolean)
+            .note("`false`: a service that fails, or cannot be created or started, does not keep this one down"),
         key("restart", Boolean(Dropped)),
     ],
     &["condition"],

@@ -224,7 +224,9 @@ fn reason_unmet(draft: &Draft<'_>, dependency: &Dependency, needed: NeededVersio
     let is_unhealthy =
         |it: &&Instance| matches!(it.state, State::Running { health: Health::Unhealthy, since: _ });
     let lacks_image = || draft.missing_images.contains(on) || draft.kept_without_image.contains(on);
-    let has_failed = || crash.is_some() || current.iter().any(is_unhealthy) || lacks_image();
+    let is_short = || current.iter().filter(|it| it.is_running()).count() < replicas as usize;
+    let cannot_come = || is_short() && is_obstructed(draft, Subject { name: on, workload }, replicas);
+    let has_failed = || crash.is_some() || current.iter().any(is_unhealthy) || lacks_image() || cannot_come();
     if !required && has_failed() {
         return None;
     }
@@ -249,6 +251,24 @@ fn reason_unmet(draft: &Draft<'_>, dependency: &Dependency, needed: NeededVersio
         Some(crash) => format!("it is not {state}: it ended with code {}", crash.code),
         None => format!("it is not {state} yet"),
     })
+}
+
+/// Whether something is in the way of the containers that a workload lacks: somebody else has its fixed name or a port, a network or
+/// volume cannot be had, or the engine refused the last creation or start.
+fn is_obstructed(draft: &Draft<'_>, subject: Subject<'_>, replicas: u32) -> bool {
+    let Subject { name, workload } = subject;
+    let facts = draft.facts;
+    let claims = &facts.observed.claims;
+    let is_named = workload.container_name.as_ref().is_some_and(|fixed| claims.name_holder(fixed).is_some());
+    let is_held = |port: &Port| {
+        claims.holder(port).is_some_and(|holder| gives_up_elsewhere(draft, holder, port).is_none())
+    };
+    let stack = facts.stack_of(subject);
+    let is_refused = |slot: u32| facts.record.failures.contains_key(&facts.container_name(stack, name, slot));
+    is_named
+        || workload.container.ports.iter().any(is_held)
+        || needs(draft, workload).is_none()
+        || (1..=replicas).any(is_refused)
 }
 
 /// The steps that provide its networks and volumes; `None` while one of them cannot be had.

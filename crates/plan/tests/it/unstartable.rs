@@ -3,12 +3,15 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use driftless_model::{
-    Attempt, ContainerId, ContentId, Mount, MountSource, NameHolder, Network, NetworkMode, Other, Peer,
-    Platform, State,
+    Attempt, Claims, Condition, ContainerId, ContentId, Dependency, HeldPort, Mount, MountSource, NameHolder,
+    Network, NetworkMode, Other, Peer, Platform, Port, PortRange, Protocol, State, Workload,
 };
-use driftless_plan::WaitReason;
+use driftless_plan::{Action, WaitReason};
 
-use crate::fixture::{NOON, Stage, stack, workload};
+use crate::{
+    fixture::{NOON, Stage, stack, workload},
+    prune::settle,
+};
 
 /// Errors of engines about a container that they cannot start any more.
 pub(crate) const UNSTARTABLE: [&str; 4] = [
@@ -230,4 +233,47 @@ fn pause_for_a_container_of_others_ends_with_that_one() {
     let plan = stage.round();
     assert!(plan.to_string().contains("vpn-1 was replaced"), "{plan}");
     assert!(stage.record.failures["shop-torrent-1"].next <= stage.now, "{:?}", stage.record.failures);
+}
+
+#[test]
+fn optional_dependency_that_cannot_start_blocks_nobody() {
+    let port =
+        HeldPort { port: 9090, protocol: Protocol::Tcp, ip: None, by: Claims::HOST_PROCESS.to_owned() };
+    let refused = Attempt { count: 1, next: NOON, error: "could not create: no such device".to_owned() };
+    let outside = Network { external: true, ..Network::default() };
+    let obstacles: [(&str, &dyn Fn(&mut Stage)); 4] = [
+        ("nothing", &|_: &mut Stage| {}),
+        ("port", &|stage: &mut Stage| {
+            stage.world.observed.claims.ports.insert(port.clone());
+        }),
+        ("refusal", &|stage: &mut Stage| {
+            stage.record.failures.insert("shop-metrics-1".to_owned(), refused.clone());
+        }),
+        ("network", &|stage: &mut Stage| {
+            stage.stack.networks.insert("outside".to_owned(), outside.clone());
+            let networks = BTreeMap::from([("outside".to_owned(), Box::default())]);
+            let metrics = stage.stack.workloads.get_mut(&"metrics".into()).unwrap();
+            metrics.container.network_mode = NetworkMode::Networks(networks);
+        }),
+    ];
+    for required in [false, true] {
+        for (obstacle, put) in obstacles {
+            let mut stage = Stage::new(stack([("api", workload("app:1", 1))]));
+            settle(&mut stage);
+            let mut metrics = workload("app:1", 1);
+            let host = Some(PortRange::one(9090));
+            metrics.container.ports =
+                vec![Port { container: 9090, protocol: Protocol::Tcp, host_ip: None, host }];
+            let condition = Condition::Started;
+            let after = Dependency { workload: "metrics".into(), condition, required, restart: false };
+            let web = Workload { after: vec![after], ..workload("app:1", 1) };
+            stage.stack = stack([("api", workload("app:1", 1)), ("metrics", metrics), ("web", web)]);
+            put(&mut stage);
+            let plan = stage.round_cut_short(0, |_| 0);
+            let is_created = plan.steps.iter().any(|step| {
+                matches!(&step.action, Action::CreateInstance(creation) if creation.instance.is_of(&"web".into()))
+            });
+            assert_eq!(is_created, !required && obstacle != "nothing", "{obstacle}: {plan}");
+        }
+    }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use driftless_model::{
-    Completion, FailureRule, Finding, Job, Kind, ObjectRef, RestartPolicy, Strategy, Workload, WorkloadKind,
-    WorkloadName,
+    Completion, Condition, FailureRule, Finding, Healthcheck, Job, Kind, ObjectRef, RestartPolicy, Strategy,
+    Workload, WorkloadKind, WorkloadName,
 };
 
 use crate::{
@@ -57,7 +57,8 @@ impl Lowering<'_> {
         workloads.iter().filter_map(object).collect()
     }
 
-    /// Reports dependencies that can never be met: on a template, which never runs itself, and on a later wave.
+    /// Reports dependencies that cannot be met: on a template, which never runs itself, on a later wave, and on the health of a service
+    /// without a health check.
     pub(super) fn check_order(&mut self, workloads: &BTreeMap<WorkloadName, Workload>) {
         for (name, workload) in workloads {
             let Some(service) = self.project.services.get(name.as_str()) else { continue };
@@ -74,6 +75,14 @@ impl Lowering<'_> {
                     format!(
                         "depends on `{of}` of wave {}, which comes after wave {} of `{name}`: give `{name}` the same wave or a higher one",
                         on.wave, workload.wave
+                    )
+                } else if dependency.condition == Condition::Healthy
+                    && dependency.required
+                    && on.container.healthcheck.as_ref().is_some_and(Healthcheck::is_disabled)
+                {
+                    format!(
+                        "waits until `{of}` is healthy, and the health check of `{of}` is disabled: give it a `test`, or use \
+                         `condition: service_started`"
                     )
                 } else {
                     continue;

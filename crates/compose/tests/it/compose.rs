@@ -585,3 +585,31 @@ fn volume_hides_a_config_or_secret_with_its_target() {
         stack.workloads[&"web".into()].container.mounts.iter().map(|it| it.target.as_str()).collect();
     assert_eq!(targets, ["/etc/app.conf", "/run/secrets/key"]);
 }
+
+/// The findings about a service that depends on another one.
+fn dependency_findings(dependency: &str, service: &str) -> Vec<String> {
+    let text = format!(
+        "services:\n  db: {{image: a, {service}}}\n  web: {{image: a, depends_on: {{db: {{{dependency}}}}}}}\n"
+    );
+    render_text(&text).findings.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn healthy_dependency_needs_a_health_check() {
+    let healthy = "condition: service_healthy";
+    for check in ["healthcheck: {disable: true}", "healthcheck: {test: [NONE]}"] {
+        let found = dependency_findings(healthy, check);
+        assert_eq!(found.len(), 1, "{check}: {found:?}");
+        assert!(found[0].starts_with("compose.yaml:3:"), "{found:?}");
+        assert!(
+            found[0].contains("error: services.web.depends_on.db: waits until `db` is healthy"),
+            "{found:?}"
+        );
+        for dependency in ["condition: service_started", "condition: service_healthy, required: false"] {
+            assert_eq!(dependency_findings(dependency, check), [""; 0], "{dependency}");
+        }
+    }
+    // The image may have one.
+    assert_eq!(dependency_findings(healthy, "init: true"), [""; 0]);
+    assert_eq!(dependency_findings(healthy, "healthcheck: {test: [CMD, check]}"), [""; 0]);
+}

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use driftless_model::{
-    Completion, Condition, FailureRule, Finding, Healthcheck, Job, Kind, ObjectRef, RestartPolicy, Strategy,
-    Workload, WorkloadKind, WorkloadName,
+    Completion, Condition, EngineKind, FailureRule, Finding, Healthcheck, Job, Kind, ObjectRef,
+    RestartPolicy, Strategy, Workload, WorkloadKind, WorkloadName,
 };
 
 use crate::{
@@ -57,8 +57,8 @@ impl Lowering<'_> {
         workloads.iter().filter_map(object).collect()
     }
 
-    /// Reports dependencies that cannot be met: on a template, which never runs itself, on a later wave, and on the health of a service
-    /// without a health check.
+    /// Reports dependencies that cannot be met: on a template, which never runs itself, on a later wave, on the health of a service
+    /// without a health check, and on the end of one that is always restarted.
     pub(super) fn check_order(&mut self, workloads: &BTreeMap<WorkloadName, Workload>) {
         for (name, workload) in workloads {
             let Some(service) = self.project.services.get(name.as_str()) else { continue };
@@ -83,6 +83,13 @@ impl Lowering<'_> {
                     format!(
                         "waits until `{of}` is healthy, and the health check of `{of}` is disabled: give it a `test`, or use \
                          `condition: service_started`"
+                    )
+                } else if dependency.condition == Condition::CompletedSuccessfully
+                    && on.completion == Completion::Never
+                    && self.engine == EngineKind::Docker
+                {
+                    format!(
+                        "waits until `{of}` has completed, and `{of}` is always restarted: give it `restart: on-failure` or `no`"
                     )
                 } else {
                     continue;

@@ -250,7 +250,7 @@ pub(crate) static CREDENTIAL_SPEC: Object =
 pub(crate) static DEPENDENCY: Object = open_with(
     &[
         key("condition", Word(&["service_started", "service_healthy", "service_completed_successfully"]))
-            .note("one that has ended with an error has started; `service_healthy` on a disabled health check is an error"),
+            .note("one that has ended with an error has started; `service_healthy` on a disabled health check is an error, and so is `service_completed_successfully` on a service that is always restarted"),
         key("required", StrictBoolean)
             .note("`false`: a service that fails, or cannot be created or started, does not keep this one down"),
         key("restart", Boolean(Dropped)),

@@ -613,3 +613,22 @@ fn healthy_dependency_needs_a_health_check() {
     assert_eq!(dependency_findings(healthy, "init: true"), [""; 0]);
     assert_eq!(dependency_findings(healthy, "healthcheck: {test: [CMD, check]}"), [""; 0]);
 }
+
+#[test]
+fn completion_of_an_always_restarted_service_is_an_error() {
+    let completed = "condition: service_completed_successfully";
+    for service in
+        ["restart: always", "restart: unless-stopped", "deploy: {restart_policy: {condition: any}}"]
+    {
+        let found = dependency_findings(completed, service);
+        assert_eq!(found.len(), 1, "{service}: {found:?}");
+        assert!(found[0].starts_with("compose.yaml:3:"), "{found:?}");
+        let expected =
+            "error: services.web.depends_on.db: waits until `db` has completed, and `db` is always restarted";
+        assert!(found[0].contains(expected), "{found:?}");
+        assert_eq!(dependency_findings("condition: service_started", service), [""; 0], "{service}");
+    }
+    for service in ["init: true", "restart: on-failure", "restart: 'no'"] {
+        assert_eq!(dependency_findings(completed, service), [""; 0], "{service}");
+    }
+}

@@ -166,7 +166,7 @@ fn secrets(
             findings.push(on_change.error("is only for mounts of containers"));
         }
         let lowered = match inputs.secrets.get(key) {
-            Some(source) => files.file(mount, source, FileKind::Secret),
+            Some(source) => files.file(mount, source, FileKind::Secret, None),
             None => Err(mount.error(format!("refers to undefined secret `{key}`"))),
         };
         match lowered.map(|it| it.source) {

@@ -10,7 +10,9 @@ use std::{
 };
 
 use driftless_files::{AppSpec, Budget, Files, ReadError, files::Entry};
-use driftless_model::{Access, Content, ContentId, ContentTree, Contents, Finding, Mount, MountSource};
+use driftless_model::{
+    Access, Content, ContentId, ContentTree, Contents, EngineKind, Finding, Mount, MountSource,
+};
 
 use super::environment::MISSING_HELP;
 use crate::{
@@ -205,19 +207,25 @@ impl<'a> MountedFiles<'a> {
         Ok(Mount { target: paths::clean(target), source, read_only: *read_only })
     }
 
-    /// A config or secret in a service.
+    /// A config or secret in a service. `user` is the `user` of the service.
     #[expect(clippy::result_large_err, reason = "findings are rare")]
     pub(crate) fn file(
         &mut self,
         mount: &Placed<FileMount>,
         source: &FileSource,
         kind: FileKind,
+        user: Option<&str>,
     ) -> Result<Mount, Finding> {
         let FileMount { source: key, target: _, mode, uid, gid, on_change: _ } = &mount.value;
         let target = target_of(&mount.value, kind);
         let executable = mode.is_some_and(|it| it & 0o111 != 0);
         let content = match &source.source {
             Source::File(path) if path.starts_with('/') => {
+                if mode.is_some() || uid.is_some() || gid.is_some() {
+                    let message =
+                        "a file of the host is mounted as it is: `uid`, `gid` and `mode` have no effect";
+                    self.warnings.push(mount.warning(message));
+                }
                 let source = MountSource::Bind {
                     path: paths::clean(path),
                     create: false,
@@ -254,7 +262,7 @@ impl<'a> MountedFiles<'a> {
             }
             Source::Missing => return Err(mount.error(format!("`{key}` has no source"))),
         };
-        let (uid, gid) = (uid.unwrap_or_default(), gid.unwrap_or_default());
+        let (uid, gid) = self.owner(mount, user);
         let is_plain = uid == 0 && gid == 0 && matches!(mode, None | Some(0o444 | 0o555));
         let content = match content {
             Content::File { bytes, executable: was } if is_plain => {
@@ -284,6 +292,27 @@ impl<'a> MountedFiles<'a> {
             FileKind::Secret => MountSource::Secret(id),
         };
         Ok(Mount { target, source, read_only: true })
+    }
+
+    /// The user and group of a config or secret: as given, else root. As the Compose specification says, a file without `uid` belongs to
+    /// the `user` of the service, but only if that user could not read one of root: all others keep their content id. A Swarm has root.
+    fn owner(&mut self, mount: &Placed<FileMount>, user: Option<&str>) -> (u32, u32) {
+        let FileMount { mode, uid, gid, .. } = &mount.value;
+        let given = (uid.unwrap_or_default(), gid.unwrap_or_default());
+        let Some(mode) = mode.filter(|mode| mode & 0o004 == 0 && uid.is_none()) else { return given };
+        let Some(user) = user.filter(|_| self.spec.engine == EngineKind::Docker) else { return given };
+        let (user, group) = user.split_once(':').map_or((user, None), |(user, group)| (user, Some(group)));
+        let group: Option<u32> = group.and_then(|group| group.parse().ok());
+        let is_for_group = mode & 0o040 != 0 && (gid.is_some() || group == Some(0));
+        if is_for_group || matches!(user, "" | "0" | "root") {
+            return given;
+        }
+        if let Ok(user) = user.parse() {
+            return (user, gid.or(group).unwrap_or_default());
+        }
+        let message = format!("only root can read it, and the service runs as `{user}`");
+        self.warnings.push(mount.warning(message).help("add the number of that user as `uid`"));
+        given
     }
 
     /// The place of a mounted config: the disk, or memory if it has a secret.

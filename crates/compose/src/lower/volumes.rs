@@ -50,6 +50,7 @@ impl Lowering<'_> {
             mounts.push(mount);
         }
         options.retain(|_, it| *it != MountOptions::default());
+        let user = service.container.user.as_deref();
         let is_hidden = |mount: &Placed<FileMount>, kind| by_volumes.contains(&target_of(&mount.value, kind));
         let files = [
             (&service.configs, &self.project.configs, FileKind::Config, "config"),
@@ -67,7 +68,7 @@ impl Lowering<'_> {
                         self.findings.push(mount.warning(message));
                         continue;
                     }
-                    Some(source) => self.files_to_mount.file(mount, source, kind),
+                    Some(source) => self.files_to_mount.file(mount, source, kind, user),
                     None => Err(mount.error(format!("refers to undefined {word} `{key}`"))),
                 };
                 match lowered {

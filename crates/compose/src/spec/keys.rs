@@ -380,7 +380,9 @@ const FILE_MOUNTS: Shape = List(&Short(&Text, &One(&FILE_MOUNT)));
 pub(crate) static FILE_MOUNT: Object = open(&[
     key("source", Text),
     key("target", Text),
-    key("uid", Text),
+    key("uid", Text).note(
+        "default: root; with a `mode` that others cannot read, the `user` of the service if it is a number",
+    ),
     key("gid", Text),
     key("mode", Mode),
     key("x-driftless", Extension).note("`on-change`"),

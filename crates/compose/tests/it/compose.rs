@@ -632,3 +632,53 @@ fn completion_of_an_always_restarted_service_is_an_error() {
         assert_eq!(dependency_findings(completed, service), [""; 0], "{service}");
     }
 }
+
+#[test]
+fn secret_that_others_cannot_read_belongs_to_the_user() {
+    let owner = |user: &str, settings: &str| {
+        let text = format!(
+            "services: {{web: {{image: a, user: '{user}', secrets: [{{source: key, {settings}}}]}}}}\nsecrets: {{key: {{file: ./key}}}}\n"
+        );
+        let files = MemoryFiles::new([("compose.yaml", text.as_str()), ("key", "1")]);
+        let rendered = render(&files, &app(&files, ""));
+        let messages: Vec<String> = rendered.findings.iter().map(|it| it.message.clone()).collect();
+        let owner = rendered.contents.values().find_map(|content| match content {
+            Content::Owned { uid, gid, .. } => Some((*uid, *gid)),
+            Content::File { .. } | Content::Folder(_) => None,
+        });
+        (owner, messages)
+    };
+    for (user, settings, expected) in [
+        ("1000", "mode: 0400", Some((1000, 0))),
+        ("1000:100", "mode: 0440", Some((1000, 100))),
+        ("1000:100", "mode: 0400, gid: '7'", Some((1000, 7))),
+        // The user can read it as it is, or the file names an owner.
+        ("1000", "target: other", None),
+        ("1000", "mode: 0404", Some((0, 0))),
+        ("1000:0", "mode: 0440", Some((0, 0))),
+        ("1000", "mode: 0440, gid: '7'", Some((0, 7))),
+        ("1000", "mode: 0400, uid: '0'", Some((0, 0))),
+        ("0:100", "mode: 0400", Some((0, 0))),
+        ("root", "mode: 0400", Some((0, 0))),
+    ] {
+        assert_eq!(owner(user, settings), (expected, Vec::new()), "{user} {settings}");
+    }
+    let warning = "only root can read it, and the service runs as `app`".to_owned();
+    assert_eq!(owner("app", "mode: 0400"), (Some((0, 0)), vec![warning]));
+}
+
+#[test]
+fn owner_and_mode_of_a_file_of_the_host_are_warned_about() {
+    for (settings, is_warned) in
+        [("mode: 0400", true), ("uid: '5'", true), ("gid: '5'", true), ("target: token", false)]
+    {
+        let text = format!(
+            "services: {{web: {{image: a, secrets: [{{source: key, {settings}}}]}}}}\nsecrets: {{key: {{file: /srv/key}}}}\n"
+        );
+        let rendered = render_text(&text);
+        let messages: Vec<&str> = rendered.findings.iter().map(|it| it.message.as_str()).collect();
+        let warning = "a file of the host is mounted as it is: `uid`, `gid` and `mode` have no effect";
+        assert_eq!(messages, if is_warned { vec![warning] } else { Vec::new() }, "{settings}");
+        assert!(rendered.stack.is_some(), "{settings}");
+    }
+}

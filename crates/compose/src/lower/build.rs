@@ -123,6 +123,13 @@ pub(crate) fn ignored(section: &BuildSection) -> Finding {
     section.place.warning("`build` is ignored: `pull_policy` takes the image from its registry")
 }
 
+/// The warning that a `pull_policy` does not build an image again.
+pub(crate) fn never_pulled(section: &BuildSection) -> Finding {
+    let message = "`pull_policy` is ignored without `image`: the image is built again when its inputs change in Git, and not by time";
+    let help = "write the version of the base image into the Dockerfile, and change it there";
+    section.place.warning(message).help(help)
+}
+
 /// Context and Dockerfile, from the repository's root.
 #[expect(clippy::result_large_err, reason = "a finding is made rarely, and kept as it is")]
 fn places(section: &BuildSection, inputs: &BuildInputs<'_>) -> Result<(String, Dockerfile), Finding> {

@@ -245,6 +245,9 @@ impl Lowering<'_> {
             self.findings.push(build::ignored(section));
             return None;
         }
+        if is_fresh {
+            self.findings.push(build::never_pulled(section));
+        }
         let inputs = BuildInputs {
             files: self.files,
             folder: self.folder,

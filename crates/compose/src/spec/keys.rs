@@ -219,7 +219,7 @@ pub(crate) static BUILD: Object = open(&[
     key("network", Text).note("`default`, `none` and `host`"),
     key("provenance", TextOrBoolean).no_effect("attestations only matter to a registry"),
     key("sbom", TextOrBoolean).no_effect("attestations only matter to a registry"),
-    key("pull", Boolean(Dropped)),
+    key("pull", Boolean(Dropped)).note("at a build; a newer base image alone builds nothing"),
     key("target", Text),
     key("shm_size", Bytes),
     key("extra_hosts", Hosts),

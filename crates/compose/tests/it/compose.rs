@@ -682,3 +682,24 @@ fn owner_and_mode_of_a_file_of_the_host_are_warned_about() {
         assert!(rendered.stack.is_some(), "{settings}");
     }
 }
+
+#[test]
+fn pull_policy_of_a_build_without_image_is_a_warning() {
+    let messages = |service: &str| -> Vec<String> {
+        let build = "build: {context: ., dockerfile_inline: FROM scratch, pull: true}";
+        let rendered = render_text(&format!("services: {{web: {{{build}, {service}}}}}\n"));
+        let workload = &rendered.stack.as_ref().unwrap().workloads[&"web".into()];
+        assert_eq!(workload.build.is_some(), !service.contains("image"), "{service}");
+        rendered.findings.iter().map(|it| it.message.clone()).collect()
+    };
+    for policy in ["always", "daily", "refresh"] {
+        let found = messages(&format!("pull_policy: {policy}"));
+        assert!(
+            found.len() == 1 && found[0].starts_with("`pull_policy` is ignored without `image`"),
+            "{found:?}"
+        );
+    }
+    assert_eq!(messages("pull_policy: build"), [""; 0]);
+    let found = messages("image: 'web:1', pull_policy: always");
+    assert!(found.len() == 1 && found[0].starts_with("`build` is ignored"), "{found:?}");
+}

@@ -164,6 +164,7 @@ impl Publisher {
             revision_commit: revisions.current().map(|revision| revision.commit.clone()),
             commit: inputs.running_commit(target, plan, before.commit),
             failed_commit: record.failed.as_ref().map(|failed| failed.commit.clone()),
+            failed_revision: record.failed.as_ref().map(|failed| failed.revision),
             pin: revisions.pin_status(desired, target),
             conditions,
             workloads: keep_equal(&before.workloads, workloads),

@@ -82,6 +82,10 @@ pub struct Incident {
     pub message: String,
     /// One sentence: what to do.
     pub advice: String,
+    /// The failed revision, the reason or error that keeps a commit back, or the newer images. One that is not among these is
+    /// reported, also if the messages differ in numbers only. Empty for other kinds, and where an older agent has stored it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub about: BTreeSet<String>,
     /// When it was first seen.
     pub since: Timestamp,
     /// When it was reported; `None` within the grace time.

@@ -154,6 +154,9 @@ pub struct ApplicationStatus {
     /// The newest commit, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_commit: Option<CommitId>,
+    /// The number of the revision of that commit which failed. It is no part of the API.
+    #[serde(skip)]
+    pub failed_revision: Option<u64>,
     pub pin: Option<PinStatus>,
     pub conditions: Vec<StatusCondition>,
     /// Shared, like all that grows with the application, because each round copies the status.

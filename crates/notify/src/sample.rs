@@ -81,6 +81,7 @@ pub fn sample(kind: IncidentKind, now: Timestamp) -> Incident {
         host: is_of_host.then(|| "nas".to_owned()),
         message: message.to_owned(),
         advice: advice.to_owned(),
+        about: BTreeSet::new(),
         since,
         opened: Some(since.after(Duration::from_mins(5))),
         notified: None,

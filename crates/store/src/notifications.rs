@@ -407,6 +407,7 @@ mod tests {
             host: None,
             message: message.to_owned(),
             advice: String::new(),
+            about: BTreeSet::new(),
             since: Timestamp(1),
             opened: Some(Timestamp(1)),
             notified: None,

@@ -38,6 +38,17 @@ struct Problem {
     host: Option<String>,
     message: String,
     advice: String,
+    /// As [`Incident::about`].
+    about: BTreeSet<String>,
+    grace: Duration,
+}
+
+/// Why the newest commit is not applied.
+struct SyncFailure {
+    message: String,
+    advice: String,
+    /// The revision that failed, or the reason or error that keeps the commit back.
+    about: String,
     grace: Duration,
 }
 
@@ -83,7 +94,7 @@ pub fn incidents(
         changes.extend(change.or_else(|| (known != *before).then_some(IncidentChange::Keep(known))));
     }
     for problem in problems {
-        let Problem { kind, urgency, app, repository, host, message, advice, grace } = problem;
+        let Problem { kind, urgency, app, repository, host, message, advice, about, grace } = problem;
         let incident = Incident {
             number: 0,
             kind,
@@ -93,6 +104,7 @@ pub fn incidents(
             host,
             message,
             advice,
+            about,
             since: facts.now,
             opened: None,
             notified: None,
@@ -142,10 +154,16 @@ fn go_on(
     look_at: &mut impl FnMut(Timestamp),
 ) -> Option<IncidentChange> {
     let is_worse = problem.urgency > before.urgency;
+    let is_other = !before.about.is_empty() && !problem.about.is_subset(&before.about);
+    // The next commit fails, too: its author waits for the message.
+    let is_at_once =
+        is_worse || (is_other && problem.kind == IncidentKind::SyncFailed && problem.grace == Duration::ZERO);
+    let is_unknown = before.about.is_empty() && !problem.about.is_empty();
     let incident = Incident {
         urgency: problem.urgency.max(before.urgency),
         message: problem.message,
         advice: problem.advice,
+        about: problem.about,
         ended: None,
         ..before.clone()
     };
@@ -155,9 +173,9 @@ fn go_on(
         return is_news.then_some(change);
     }
     // Counters and times in a sentence are no news.
-    if is_worse || !differs_in_numbers_only(&incident.message, &before.message) {
+    if is_at_once || is_other || !differs_in_numbers_only(&incident.message, &before.message) {
         let due = before.notified.unwrap_or(before.since).after(times.update);
-        if is_worse || due <= now {
+        if is_at_once || due <= now {
             let incident = Incident { notified: Some(now), ..incident };
             return Some(IncidentChange::Notify(IncidentPhase::Updated, incident));
         }
@@ -165,7 +183,9 @@ fn go_on(
         // The message of the last notification stays, so that the new one is still news when its time comes.
         return before.ended.map(|_| IncidentChange::Keep(Incident { ended: None, ..before.clone() }));
     }
-    before.ended.map(|_| IncidentChange::Keep(incident))
+    // The set is that of the last notification, as the message is.
+    let about = if is_unknown { incident.about } else { before.about.clone() };
+    (before.ended.is_some() || is_unknown).then_some(IncidentChange::Keep(Incident { about, ..incident }))
 }
 
 /// The change of an incident whose problem is gone.
@@ -235,6 +255,7 @@ fn problems(facts: &IncidentFacts<'_>, times: &IncidentTimes) -> Vec<Problem> {
             host: None,
             message: error.to_owned(),
             advice: "check it with `docker info` and `systemctl status docker` on the host".to_owned(),
+            about: BTreeSet::new(),
             grace: ENGINE_GRACE,
         });
     }
@@ -251,6 +272,7 @@ fn problems(facts: &IncidentFacts<'_>, times: &IncidentTimes) -> Vec<Problem> {
             // Also true where the start of the agent stands for a last fetch that is not known.
             message: format!("not fetched since {last}: {}", repository.message),
             advice: format!("{kept}`driftless status` has the error"),
+            about: BTreeSet::new(),
             grace: times.git,
         });
     }
@@ -266,12 +288,14 @@ fn problems(facts: &IncidentFacts<'_>, times: &IncidentTimes) -> Vec<Problem> {
             advice: format!(
                 "check the host and its agent; `driftless fleet remove {host}` forgets a host that is gone for good"
             ),
+            about: BTreeSet::new(),
             grace: Duration::ZERO,
         }));
     }
     problems.extend(of_expiries(facts));
     for application in facts.applications.values() {
         of_application(application, facts, times, &mut problems);
+        problems.extend(image_available(application));
         problems.extend(recover_required(application, times));
     }
     problems
@@ -293,6 +317,7 @@ fn of_expiries(facts: &IncidentFacts<'_>) -> Option<Problem> {
         advice: "renew it: new certificates and keyrings are read without a restart, tokens come from \
                  `driftless token create`"
             .to_owned(),
+        about: BTreeSet::new(),
         grace: Duration::ZERO,
     })
 }
@@ -312,13 +337,15 @@ fn of_application(
         host: None,
         message,
         advice,
+        about: BTreeSet::new(),
         grace,
     };
     let has_older = facts.with_older.contains(name);
     let sync_failure = sync_failure(application, has_older, times);
     let has_failed = sync_failure.is_some();
-    if let Some((message, advice, grace)) = sync_failure {
-        problems.push(problem(IncidentKind::SyncFailed, Urgency::Critical, message, advice, grace));
+    if let Some(SyncFailure { message, advice, about, grace }) = sync_failure {
+        let failed = problem(IncidentKind::SyncFailed, Urgency::Critical, message, advice, grace);
+        problems.push(Problem { about: BTreeSet::from([about]), ..failed });
     }
     // A failed commit is why the application is not well, unless the last good one runs again.
     if (!has_failed || runs_the_last_good(status))
@@ -382,16 +409,32 @@ fn of_application(
         let advice = format!("new commits are not applied until `driftless resume {name}`");
         problems.push(problem(IncidentKind::RolledBack, Urgency::Info, message, advice, Duration::ZERO));
     }
-    let reported = status.images.iter().filter(|image| image.mode == UpdateMode::Report);
-    let newer = reported.filter(|image| image.available.is_some());
+}
+
+/// The problem that registries have newer images, which are only reported.
+fn image_available(application: &Application) -> Option<Problem> {
+    let Application { name, spec, status, .. } = application;
+    let reported = || status.images.iter().filter(|image| image.mode == UpdateMode::Report);
+    // Not its digest, which also changes with the platforms of its index.
+    let key = |image: &ImageUpdateStatus| {
+        image.available.as_ref().map(|newer| format!("{}, newer since {}", image.image, newer.since))
+    };
+    let about: BTreeSet<String> = reported().filter_map(key).collect();
+    let newer = reported().filter(|image| image.available.is_some());
     let newer: Vec<String> = newer.filter_map(ImageUpdateStatus::sentence).collect();
-    if !newer.is_empty() {
-        let advice = format!(
+    (!newer.is_empty()).then(|| Problem {
+        kind: IncidentKind::ImageAvailable,
+        urgency: Urgency::Info,
+        app: Some(name.clone()),
+        repository: Some(spec.repository.clone()),
+        host: None,
+        message: several(&newer),
+        advice: format!(
             "deploy it with `driftless sync {name} --update-images`, or always, with `imageUpdate: digest`"
-        );
-        let message = several(&newer);
-        problems.push(problem(IncidentKind::ImageAvailable, Urgency::Info, message, advice, Duration::ZERO));
-    }
+        ),
+        about,
+        grace: Duration::ZERO,
+    })
 }
 
 /// The problem that no new commit is applied until a user confirms a loss of state, or the owner of the containers. An agent that is
@@ -408,6 +451,7 @@ fn recover_required(application: &Application, times: &IncidentTimes) -> Option<
         host: None,
         message: condition.message.clone(),
         advice: format!("check it with `driftless status {name}`, then run `driftless recover`"),
+        about: BTreeSet::new(),
         grace: times.degraded,
     })
 }
@@ -431,21 +475,28 @@ fn advice_for_degraded(application: &Application, has_older: bool) -> String {
     format!("`driftless status {name}` names the containers{rollback}")
 }
 
-/// Why the newest commit is not applied, what to do, and the grace time. With `has_older`, a user can go back.
-fn sync_failure(
-    application: &Application,
-    has_older: bool,
-    times: &IncidentTimes,
-) -> Option<(String, String, Duration)> {
+/// Why the newest commit is not applied. With `has_older`, a user can go back.
+fn sync_failure(application: &Application, has_older: bool, times: &IncidentTimes) -> Option<SyncFailure> {
     let Application { name, status, .. } = application;
     if let Some(condition) = status.problem(ConditionType::Rendered) {
-        let advice = "correct it in Git; until then the last good commit is kept".to_owned();
-        return Some((condition.message.clone(), advice, Duration::ZERO));
+        return Some(SyncFailure {
+            message: condition.message.clone(),
+            advice: "correct it in Git; until then the last good commit is kept".to_owned(),
+            about: condition.message.clone(),
+            grace: Duration::ZERO,
+        });
     }
     if let Some(condition) = status.problem(ConditionType::Trusted) {
-        let advice = format!("`driftless status {name}` says what is missing; the last good commit is kept");
-        return Some((condition.message.clone(), advice, Duration::ZERO));
+        return Some(SyncFailure {
+            message: condition.message.clone(),
+            advice: format!("`driftless status {name}` says what is missing; the last good commit is kept"),
+            about: condition.reason.clone(),
+            grace: Duration::ZERO,
+        });
     }
+    // A rollback that follows a failure is a revision of its own.
+    let current = status.operation.as_ref().and_then(|operation| operation.revision);
+    let revision = status.failed_revision.or(current).map(|number| format!("revision {number}"));
     let operation = status.operation.as_ref().filter(|operation| operation.phase == OperationPhase::Failed);
     if let Some(operation) = operation {
         let reason = match &operation.outcome {
@@ -460,20 +511,36 @@ fn sync_failure(
         } else {
             format!("correct it in Git, or `driftless sync {name} --retry` tries it again")
         };
-        return Some((format!("{number}{reason}"), advice, Duration::ZERO));
+        let about = revision.unwrap_or_default();
+        return Some(SyncFailure {
+            message: format!("{number}{reason}"),
+            advice,
+            about,
+            grace: Duration::ZERO,
+        });
     }
     // A user who has rolled back knows of it: the pin is an incident of its own.
     let failed = status.problem(ConditionType::CommitFailed).filter(|_| status.pin.is_none());
     if let Some(condition) = failed {
-        let advice = format!("correct it in Git, or `driftless sync {name} --retry` tries it again");
-        return Some((condition.message.clone(), advice, Duration::ZERO));
+        return Some(SyncFailure {
+            message: condition.message.clone(),
+            advice: format!("correct it in Git, or `driftless sync {name} --retry` tries it again"),
+            about: revision.unwrap_or_else(|| condition.reason.clone()),
+            grace: Duration::ZERO,
+        });
     }
     // A step that failed is tried again, and often succeeds then. An application that is waited for may be added soon.
     let held = status.problem(ConditionType::SyncAllowed);
     let unknown = held.filter(|condition| condition.reason == StatusCondition::DEPENDENCY_UNKNOWN);
-    let condition = status.problem(ConditionType::Applied).or(unknown)?;
-    let advice = format!("`driftless status {name}` has the details; the agent goes on trying");
-    Some((condition.message.clone(), advice, times.degraded))
+    let applied = status.problem(ConditionType::Applied);
+    let about = revision.filter(|_| applied.is_some());
+    let condition = applied.or(unknown)?;
+    Some(SyncFailure {
+        message: condition.message.clone(),
+        advice: format!("`driftless status {name}` has the details; the agent goes on trying"),
+        about: about.unwrap_or_else(|| condition.reason.clone()),
+        grace: times.degraded,
+    })
 }
 
 /// Whether nothing was deployed yet because the first commit waits, as for a sync window. That is no failure.

@@ -7,9 +7,10 @@ use std::{
 };
 
 use driftless_model::{
-    Application, ApplicationSpec, ApplicationStatus, CommitId, ConditionStatus, ExitStatus, HealthStatus,
-    Incident, IncidentKind, IncidentPhase, InstanceStatus, PartSpec, PartStatus, PinStatus, Policy,
-    RepositoryStatus, Role, StatusCondition, Until, Urgency, WorkloadStatus,
+    Application, ApplicationSpec, ApplicationStatus, AvailableImage, CommitId, ConditionStatus, ExitStatus,
+    HealthStatus, ImageUpdateStatus, Incident, IncidentKind, IncidentPhase, InstanceStatus, Operation,
+    OperationPhase, Outcome, PartSpec, PartStatus, PinStatus, Policy, RepositoryStatus, Role,
+    StatusCondition, Until, UpdateMode, Urgency, WorkloadStatus,
 };
 use driftless_plan::{IncidentChange, IncidentFacts, IncidentTimes, incidents};
 
@@ -202,6 +203,7 @@ fn removed_host_or_repository_is_not_well_again() {
         host: host.map(str::to_owned),
         message: String::new(),
         advice: String::new(),
+        about: BTreeSet::new(),
         since: NOON,
         opened: Some(NOON),
         notified: Some(NOON),
@@ -288,4 +290,116 @@ fn application_that_awaits_recovery_is_one_incident() {
         let over = judge(&ended, shop(HealthStatus::Healthy, 0), 11);
         assert!(matches!(over[..], [IncidentChange::Notify(IncidentPhase::Recovered, _)]), "{over:?}");
     }
+}
+
+/// An application with its newest revision in this phase. A failure has the same reason each time, at this minute.
+fn at_revision(number: u64, phase: OperationPhase, minute: u32) -> ApplicationStatus {
+    let reason = format!("web has made no progress since 9:{minute}:00");
+    let operation = Operation {
+        phase,
+        revision: Some(number),
+        message: String::new(),
+        started: NOON,
+        finished: None,
+        outcome: (phase == OperationPhase::Failed).then_some(Outcome::Failed { reason }),
+        attempt: 0,
+        next_retry_at: None,
+    };
+    ApplicationStatus { operation: Some(operation), ..shop(HealthStatus::Progressing, 0) }
+}
+
+#[test]
+fn next_commit_that_fails_is_reported_at_once() {
+    use OperationPhase::{Failed, Running};
+    let open = kept(judge(&[], at_revision(12, Failed, 40), 0));
+    assert_eq!(judge(&open, at_revision(12, Failed, 50), 90), [], "it is the same commit");
+    assert_eq!(judge(&open, at_revision(13, Running, 0), 10), []);
+    let updated = judge(&open, at_revision(13, Failed, 40), 20);
+    let [IncidentChange::Notify(IncidentPhase::Updated, incident)] = &updated[..] else {
+        panic!("{updated:?}")
+    };
+    assert!(incident.message.starts_with("revision 13: "), "{incident:?}");
+    let open = kept(updated);
+    assert_eq!(judge(&open, at_revision(13, Failed, 50), 90), []);
+    // Its rollback is a revision of its own.
+    let back = ApplicationStatus { failed_revision: Some(13), ..at_revision(14, Failed, 40) };
+    assert_eq!(judge(&open, back, 100), []);
+    // A file of the next commit is broken, and the one of the commit after it in another line.
+    let broken = |line: u32| {
+        let condition = StatusCondition {
+            kind: "Rendered".to_owned(),
+            status: ConditionStatus::False,
+            reason: "InvalidManifest".to_owned(),
+            message: format!("compose.yaml:{line}:5: error: web has no image"),
+            last_transition_time: NOON,
+        };
+        ApplicationStatus { conditions: vec![condition], ..shop(HealthStatus::Healthy, 0) }
+    };
+    let mut open = open;
+    for (line, minute) in [(4, 21), (7, 22)] {
+        let updated = judge(&open, broken(line), minute);
+        assert!(matches!(updated[..], [IncidentChange::Notify(IncidentPhase::Updated, _)]), "{updated:?}");
+        open = kept(updated);
+        assert_eq!(judge(&open, broken(line), minute + 90), []);
+    }
+}
+
+#[test]
+fn incident_of_an_older_release_learns_its_commit_silently() {
+    let failed = |number| at_revision(number, OperationPhase::Failed, 40);
+    let opened = kept(judge(&[], failed(12), 0)).remove(0);
+    let stored = [Incident { about: BTreeSet::new(), ..opened.clone() }];
+    let changes = judge(&stored, failed(12), 1);
+    let [IncidentChange::Keep(learned)] = &changes[..] else { panic!("{changes:?}") };
+    assert_eq!(learned, &opened);
+}
+
+#[test]
+fn step_of_the_next_commit_that_fails_waits_for_the_interval() {
+    let applied = StatusCondition {
+        kind: "Applied".to_owned(),
+        status: ConditionStatus::False,
+        reason: "ActionFailed".to_owned(),
+        message: "could not start web".to_owned(),
+        last_transition_time: NOON,
+    };
+    let open = kept(judge(&[], at_revision(12, OperationPhase::Failed, 40), 0));
+    let tried = at_revision(13, OperationPhase::Running, 0);
+    let tried = ApplicationStatus { conditions: vec![applied], ..tried };
+    assert_eq!(judge(&open, tried.clone(), 20), [], "it is tried again");
+    let updated = judge(&open, tried, 60);
+    assert!(matches!(updated[..], [IncidentChange::Notify(IncidentPhase::Updated, _)]), "{updated:?}");
+    // The commit fails then, which is the same incident.
+    let failed = at_revision(13, OperationPhase::Failed, 40);
+    assert_eq!(judge(&kept(updated), failed, 70), []);
+}
+
+#[test]
+fn each_newer_image_is_reported() {
+    let newer = |digest: &str, minute: u64| {
+        let image = ImageUpdateStatus {
+            image: "postgres:17".to_owned(),
+            mode: UpdateMode::Report,
+            resolved: None,
+            available: Some(AvailableImage {
+                image: format!("postgres:17@sha256:{}", digest.repeat(64)),
+                since: NOON.after(Duration::from_mins(minute)),
+            }),
+            due: None,
+            checked: None,
+            failure: None,
+            note: String::new(),
+        };
+        ApplicationStatus { images: Arc::new(vec![image]), ..shop(HealthStatus::Healthy, 0) }
+    };
+    let open = kept(judge(&[], newer("a", 0), 0));
+    assert_eq!(judge(&open, newer("b", 0), 120), [], "only its index for other platforms has changed");
+    assert_eq!(judge(&open, newer("b", 30), 30), [], "the interval is not over");
+    let updated = judge(&open, newer("b", 30), 120);
+    let [IncidentChange::Notify(IncidentPhase::Updated, incident)] = &updated[..] else {
+        panic!("{updated:?}")
+    };
+    assert!(incident.message.contains("sha256:bbbbbbbbbbbb"), "{incident:?}");
+    let open = kept(updated);
+    assert_eq!(judge(&open, newer("b", 30), 240), []);
 }

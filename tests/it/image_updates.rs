@@ -484,6 +484,22 @@ async fn registry_that_does_not_answer_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn failing_image_checks_are_one_event_and_so_is_their_end() {
+    for (update, expected) in [("digest", vec!["ImageCheckFailed", "ImageChecked"]), ("report", vec![])] {
+        let it = Simulation::of(&compose("web:1", update));
+        it.synced_with_tip().await;
+        minutes(120).await;
+        it.registry_has("web:1", 'a');
+        minutes(70).await;
+        assert_eq!(it.image_status().failure, None, "{update}");
+        let events = it.store.events(0, 500, Some(&app())).unwrap();
+        let reasons = events.iter().map(|event| event.reason.as_str());
+        let found: Vec<&str> = reasons.filter(|reason| reason.starts_with("ImageCheck")).collect();
+        assert_eq!(found, expected, "{update}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn suspended_application_asks_no_registry() {
     let mut it = Simulation::idle_at(Clock::starting_at(NOON));
     it.settings.policy.suspended = true;

@@ -582,7 +582,7 @@ pub(super) static NOTIFICATION_ROUTE: Table = Table {
 };
 
 /// As in [`driftless_model::IncidentKind::ALL`]; a test compares them.
-const INCIDENT_KINDS: &str = "^(syncFailed|degraded|driftFound|driftNotHealed|pruneHeld|rolledBack|gitUnreachable|engineUnreachable|hostLost|credentialExpiring|imageAvailable|recoverRequired)$";
+const INCIDENT_KINDS: &str = "^(syncFailed|degraded|driftFound|driftNotHealed|pruneHeld|rolledBack|gitUnreachable|engineUnreachable|hostLost|credentialExpiring|imageAvailable|recoverRequired|imageCheckFailed)$";
 
 pub(super) static REPOSITORY: Table = Table {
     keys: &[

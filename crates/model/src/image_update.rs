@@ -318,6 +318,11 @@ impl ImageUpdateStatus {
             };
             return Some(format!("{} has a newer image ({tag}{digest}), which {what}", self.image));
         }
+        self.failure_sentence()
+    }
+
+    /// A sentence if the registry gave no answer.
+    pub fn failure_sentence(&self) -> Option<String> {
         let failure = self.failure.as_ref()?;
         Some(format!("could not look for a newer image of {}: {}", self.image, failure.message))
     }

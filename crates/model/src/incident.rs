@@ -34,6 +34,8 @@ pub enum IncidentKind {
     ImageAvailable,
     /// No new commit is applied before a user confirms it with `driftless recover`.
     RecoverRequired,
+    /// A registry has given no answer for long about an image that is followed.
+    ImageCheckFailed,
 }
 
 /// The urgency of an incident, lowest first.
@@ -156,7 +158,7 @@ pub struct NotificationStatus {
 
 impl IncidentKind {
     /// All kinds with their names in the configuration.
-    pub const ALL: [(&'static str, Self); 12] = [
+    pub const ALL: [(&'static str, Self); 13] = [
         ("syncFailed", Self::SyncFailed),
         ("degraded", Self::Degraded),
         ("driftFound", Self::DriftFound),
@@ -169,6 +171,7 @@ impl IncidentKind {
         ("credentialExpiring", Self::CredentialExpiring),
         ("imageAvailable", Self::ImageAvailable),
         ("recoverRequired", Self::RecoverRequired),
+        ("imageCheckFailed", Self::ImageCheckFailed),
     ];
 
     /// The name in the configuration.
@@ -245,6 +248,8 @@ impl Incident {
             IncidentKind::ImageAvailable => format!("{subject} has a newer image"),
             IncidentKind::RecoverRequired if is_over => format!("new commits of {subject} are applied again"),
             IncidentKind::RecoverRequired => format!("no new commit of {subject} is applied"),
+            IncidentKind::ImageCheckFailed if is_over => format!("{subject} gets newer images again"),
+            IncidentKind::ImageCheckFailed => format!("{subject} gets no newer images"),
         }
     }
 }

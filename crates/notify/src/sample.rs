@@ -57,6 +57,11 @@ pub fn sample(kind: IncidentKind, now: Timestamp) -> Incident {
             "the state directory was lost; pins and suspensions may be lost, so no new commit is applied",
             "check it with `driftless status shop`, then run `driftless recover`",
         ),
+        IncidentKind::ImageCheckFailed => (
+            Urgency::Warning,
+            "could not look for a newer image of ghcr.io/team/shop:prod: the registry refuses the login (401)",
+            "check the image and the login of its registry; `driftless sync shop` asks again",
+        ),
         IncidentKind::CredentialExpiring => (
             Urgency::Warning,
             "the certificate /etc/driftless/tls/fullchain.pem (tls) expires in 7 days, at 2026-01-08T12:00:00Z",

@@ -338,6 +338,7 @@ fn alert(notification: &Notification, batch: &Batch<'_>) -> Value {
         IncidentKind::CredentialExpiring => "DriftlessCredentialExpiring",
         IncidentKind::ImageAvailable => "DriftlessImageAvailable",
         IncidentKind::RecoverRequired => "DriftlessRecoverRequired",
+        IncidentKind::ImageCheckFailed => "DriftlessImageCheckFailed",
     };
     // The urgency of an incident may rise; a label may not change.
     let severity = sample(incident.kind, batch.now).urgency.name();

@@ -38,7 +38,7 @@ pub(crate) fn is_out_of_sight(kind: IncidentKind, application: &Application) -> 
             drifts.any(|drift| spec.policy.suspended || drift.action != DriftAction::Report)
         }
         // Nobody looks for images of a commit that cannot be applied.
-        IncidentKind::ImageAvailable => {
+        IncidentKind::ImageAvailable | IncidentKind::ImageCheckFailed => {
             is_problem(ConditionType::Rendered) || is_problem(ConditionType::Trusted)
         }
         IncidentKind::PruneHeld

@@ -29,6 +29,10 @@ use crate::{context::AppContext, error::chain, images::registry_calls::ImageCall
 /// Scripts sync often, and each question is a connection to a registry, which may limit them.
 const SYNC_PAUSE: Duration = Duration::from_secs(10);
 
+/// After this many failures in a row, at least a few minutes, they are an event: those of a server that often fails once would displace
+/// others.
+const SHOWN_FAILURES: u32 = 5;
+
 /// The questions to registries that are under way for one application.
 pub(crate) struct ImageUpdates {
     questions: BTreeMap<String, Question>,
@@ -249,11 +253,19 @@ fn note_answer(
     followed: FollowedStack<'_>,
 ) -> bool {
     let now = *at;
+    let failures = |record: &Record| {
+        let known = record.followed_images.get(image).filter(|_| update.mode == UpdateMode::Apply);
+        known.and_then(|known| known.failure.as_ref()).map_or(0, |failure| failure.count)
+    };
     let mut has_returned = false;
     match newest {
         Ok(NewestImage { tag, digest, is_running, proven, is_available }) => {
             note_proven_images(record, image, |_, running| proven.contains(running));
             let (is_running, is_available) = (*is_running, *is_available);
+            if failures(record) >= SHOWN_FAILURES {
+                let message = format!("the registry of {image} answers again");
+                context.event(EventKind::Normal, "ImageChecked", image, &message);
+            }
             let answer = RegistryAnswer { tag, digest, compared, is_running, is_available };
             let on_host = (followed.stack, followed.observed);
             has_returned = note_returned_image(record, (image, update), answer, on_host);
@@ -279,6 +291,10 @@ fn note_answer(
             let is_news = note_failed_check(record, (image, update), failure, error.retry_after(), now);
             if is_news {
                 tracing::info!(image, error = %error, "could not ask the registry for a newer image");
+            }
+            if failures(record) == SHOWN_FAILURES {
+                let message = format!("could not look for a newer image of {image}: {error}");
+                context.event(EventKind::Warning, "ImageCheckFailed", image, &message);
             }
         }
     }

@@ -25,6 +25,12 @@ const SETTLED_AFTER: Duration = Duration::from_mins(1);
 /// The grace time of an engine that does not answer: it may be restarting.
 const ENGINE_GRACE: Duration = Duration::from_mins(2);
 
+/// A registry that has given no answer for this long has a fault that does not pass by itself, such as an expired login.
+const LONG_UNANSWERED: Duration = Duration::from_hours(24);
+
+/// The grace time then: a machine that has slept for long may need a while for its network.
+const REGISTRY_GRACE: Duration = Duration::from_hours(1);
+
 /// The longest message about several differences, in differences.
 const MOST_DIFFERENCES: usize = 5;
 
@@ -296,6 +302,7 @@ fn problems(facts: &IncidentFacts<'_>, times: &IncidentTimes) -> Vec<Problem> {
     for application in facts.applications.values() {
         of_application(application, facts, times, &mut problems);
         problems.extend(image_available(application));
+        problems.extend(image_check_failed(application, facts.now));
         problems.extend(recover_required(application, times));
     }
     problems
@@ -434,6 +441,28 @@ fn image_available(application: &Application) -> Option<Problem> {
         ),
         about,
         grace: Duration::ZERO,
+    })
+}
+
+/// The problem that newer images are to be deployed, and their registries give no answer.
+fn image_check_failed(application: &Application, now: Timestamp) -> Option<Problem> {
+    let Application { name, spec, status, .. } = application;
+    let is_long = |image: &&ImageUpdateStatus| {
+        let answered = image.checked.is_some_and(|checked| checked.is_recent(LONG_UNANSWERED, now));
+        image.mode == UpdateMode::Apply && !answered
+    };
+    let unanswered = status.images.iter().filter(is_long);
+    let sentences: Vec<String> = unanswered.filter_map(ImageUpdateStatus::failure_sentence).collect();
+    (!sentences.is_empty()).then(|| Problem {
+        kind: IncidentKind::ImageCheckFailed,
+        urgency: Urgency::Warning,
+        app: Some(name.clone()),
+        repository: Some(spec.repository.clone()),
+        host: None,
+        message: several(&sentences),
+        advice: format!("check the image and the login of its registry; `driftless sync {name}` asks again"),
+        about: BTreeSet::new(),
+        grace: REGISTRY_GRACE,
     })
 }
 

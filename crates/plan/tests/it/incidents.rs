@@ -7,9 +7,9 @@ use std::{
 };
 
 use driftless_model::{
-    Application, ApplicationSpec, ApplicationStatus, AvailableImage, CommitId, ConditionStatus, ExitStatus,
-    HealthStatus, ImageUpdateStatus, Incident, IncidentKind, IncidentPhase, InstanceStatus, Operation,
-    OperationPhase, Outcome, PartSpec, PartStatus, PinStatus, Policy, RepositoryStatus, Role,
+    Application, ApplicationSpec, ApplicationStatus, AvailableImage, CheckFailure, CommitId, ConditionStatus,
+    ExitStatus, HealthStatus, ImageUpdateStatus, Incident, IncidentKind, IncidentPhase, InstanceStatus,
+    Operation, OperationPhase, Outcome, PartSpec, PartStatus, PinStatus, Policy, RepositoryStatus, Role,
     StatusCondition, Until, UpdateMode, Urgency, WorkloadStatus,
 };
 use driftless_plan::{IncidentChange, IncidentFacts, IncidentTimes, incidents};
@@ -402,4 +402,43 @@ fn each_newer_image_is_reported() {
     assert!(incident.message.contains("sha256:bbbbbbbbbbbb"), "{incident:?}");
     let open = kept(updated);
     assert_eq!(judge(&open, newer("b", 30), 240), []);
+}
+
+/// The push of an image is the deployment, and the login of its registry has expired.
+#[test]
+fn registry_that_refuses_for_a_day_is_one_incident() {
+    const DAY: u64 = 24 * 60;
+    // The last answer came at the minute 0.
+    let failing = |mode: UpdateMode, reason: Option<&str>| {
+        let image = ImageUpdateStatus {
+            image: "shop:prod".to_owned(),
+            mode,
+            resolved: None,
+            available: None,
+            due: None,
+            checked: Some(NOON.after(Duration::from_mins(DAY))),
+            failure: reason.map(|reason| CheckFailure {
+                reason: reason.to_owned(),
+                message: "the registry refuses the login".to_owned(),
+                count: 30,
+            }),
+            note: String::new(),
+        };
+        ApplicationStatus { images: Arc::new(vec![image]), ..shop(HealthStatus::Healthy, 0) }
+    };
+    let refused = || failing(UpdateMode::Apply, Some("Unauthorized"));
+    assert_eq!(judge(&[], refused(), DAY - 1), [], "it may pass");
+    assert_eq!(judge(&[], failing(UpdateMode::Report, Some("NotFound")), DAY), []);
+    assert_eq!(judge(&[], failing(UpdateMode::Apply, None), DAY), [], "it is asked once in a week");
+    let seen = kept(judge(&[], refused(), DAY));
+    assert_eq!(seen[0].opened, None);
+    let opened = judge(&seen, refused(), DAY + 60);
+    let [IncidentChange::Notify(IncidentPhase::Opened, incident)] = &opened[..] else { panic!("{opened:?}") };
+    assert_eq!((incident.kind, incident.urgency), (IncidentKind::ImageCheckFailed, Urgency::Warning));
+    assert!(incident.message.contains("shop:prod: the registry refuses the login"), "{incident:?}");
+    let open = kept(opened);
+    assert_eq!(judge(&open, refused(), DAY + 600), []);
+    let ended = kept(judge(&open, shop(HealthStatus::Healthy, 0), DAY + 601));
+    let over = judge(&ended, shop(HealthStatus::Healthy, 0), DAY + 602);
+    assert!(matches!(over[..], [IncidentChange::Notify(IncidentPhase::Recovered, _)]), "{over:?}");
 }

@@ -1,6 +1,10 @@
 //! One request to a forge's API, and its errors.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{
+    fmt,
+    path::PathBuf,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use reqwest::{
     ClientBuilder, Method, NoProxy, StatusCode, Url,
@@ -18,6 +22,9 @@ use driftless_trust::{CaFileError, Trust, read_certificates};
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// The time for the whole answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// The longest pause that a forge may ask for.
+const LONGEST_PAUSE: Duration = Duration::from_hours(1);
 
 /// Maximum length of a forge's error message, in characters.
 const LONGEST_MESSAGE: usize = 300;
@@ -47,9 +54,9 @@ pub enum Error {
     Proxy,
     #[error("could not {doing}: {host} is unreachable: {reason}")]
     Unreachable { doing: String, host: String, reason: String },
-    /// The forge refused; the message is its own.
+    /// The forge refused; the message is its own. `retry_after`: the pause that it asks for, because it limits requests.
     #[error("could not {doing}: the forge answers {status}: {message}")]
-    Refused { doing: String, status: StatusCode, message: String },
+    Refused { doing: String, status: StatusCode, message: String, retry_after: Option<Duration> },
     #[error("could not {doing}: the forge's answer cannot be read: {reason}")]
     Malformed { doing: String, reason: String },
 }
@@ -163,7 +170,8 @@ impl Caller {
         if status.is_success() {
             return Ok(answer);
         }
-        Err(Error::Refused { doing: doing.to_owned(), status, message: explanation(&answer) })
+        let retry_after = retry_after(status, response.headers());
+        Err(Error::Refused { doing: doing.to_owned(), status, message: explanation(&answer), retry_after })
     }
 
     fn unreachable(&self, doing: &str, error: &reqwest::Error) -> Error {
@@ -206,6 +214,30 @@ fn headers(kind: ForgeKind, token: &str) -> Result<HeaderMap, Error> {
         headers.insert("x-github-api-version", HeaderValue::from_static("2022-11-28"));
     }
     Ok(headers)
+}
+
+/// The pause that a forge asks for: `Retry-After`, or the rest of the time of a limit that is used up. Dates count by its own clock.
+///
+/// Sources: RFC 9110, section 10.2.3; "Rate limits for the REST API" of GitHub.
+fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+    if !matches!(status.as_u16(), 403 | 429 | 503) {
+        return None;
+    }
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).map(str::trim);
+    let date = |text| httpdate::parse_http_date(text).ok();
+    let until = |end: SystemTime| Some(end.duration_since(date(text("date")?)?).unwrap_or_default());
+    let asked = match text("retry-after") {
+        Some(asked) => match asked.parse() {
+            Ok(seconds) => Duration::from_secs(seconds),
+            Err(_) => until(date(asked)?)?,
+        },
+        None if text("x-ratelimit-remaining") == Some("0") => {
+            let reset = Duration::from_secs(text("x-ratelimit-reset")?.parse().ok()?);
+            until(UNIX_EPOCH.checked_add(reset)?)?
+        }
+        None => return None,
+    };
+    Some(asked.min(LONGEST_PAUSE))
 }
 
 /// The forge's error message: `message` or `error` of its JSON, on one line.

@@ -124,13 +124,13 @@ impl Forge {
                 Ok(())
             }
             // GitLab does not say that a protected branch needs a higher role.
-            Err(Error::Refused { doing, status: StatusCode::FORBIDDEN, message })
+            Err(Error::Refused { doing, status: StatusCode::FORBIDDEN, message, retry_after: None })
                 if self.kind == ForgeKind::GitLab =>
             {
                 let message = format!(
                     "{message}; for a protected branch, the token needs a role that may push or merge to it"
                 );
-                Err(Error::Refused { doing, status: StatusCode::FORBIDDEN, message })
+                Err(Error::Refused { doing, status: StatusCode::FORBIDDEN, message, retry_after: None })
             }
             done => done,
         }

@@ -285,6 +285,8 @@ impl StatusReporter {
             };
             match forge.set_status(&stored.commit, &status).await {
                 Ok(()) => {}
+                // The next request would only add to those that are refused.
+                Err(error) if is_about_all(&error) => return Err(error.into()),
                 // A commit that the forge does not have must not hold back the others.
                 Err(error @ forge::Error::Refused { .. }) => {
                     refused.push((stored, error));
@@ -349,8 +351,13 @@ impl StatusReporter {
     /// Logs a failure and returns the pause before the next try.
     fn fail(&self, error: &PostError, failures: u32) -> Duration {
         let now = self.clock.now();
+        let mut asked = Duration::ZERO;
         let is_temporary = match error {
             PostError::Forge(forge::Error::Unreachable { .. }) | PostError::Store(_) => true,
+            PostError::Forge(forge::Error::Refused { retry_after: Some(pause), .. }) => {
+                asked = *pause;
+                true
+            }
             PostError::Forge(forge::Error::Refused { status, .. }) => {
                 status.is_server_error() || status.as_u16() == 429
             }
@@ -362,7 +369,7 @@ impl StatusReporter {
             if is_of_forge && failures >= UNAVAILABLE_AFTER {
                 self.set_error(Some(StatusError { reason: "ForgeUnavailable", message: message.clone() }));
             }
-            remote_delay(failures, crate::random::seed(&self.repository, now))
+            remote_delay(failures, crate::random::seed(&self.repository, now)).max(asked)
         } else {
             self.set_error(Some(StatusError { reason: "Refused", message: message.clone() }));
             REFUSED_PAUSE
@@ -384,6 +391,12 @@ impl StatusReporter {
             None => all.remove(&self.repository).is_some(),
         });
     }
+}
+
+/// Whether the forge refuses all statuses alike: it limits requests, or does not accept the token.
+fn is_about_all(error: &forge::Error) -> bool {
+    let forge::Error::Refused { status, retry_after, .. } = error else { return false };
+    retry_after.is_some() || status.as_u16() == 401
 }
 
 /// Whether the forge refuses a status for its commit or its content, which no later try changes.

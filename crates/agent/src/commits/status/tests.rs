@@ -296,6 +296,8 @@ struct AnsweringForge {
     codes: Arc<Mutex<BTreeMap<char, u16>>>,
     /// The first letter of each commit that a status was posted for.
     posted: Arc<Mutex<String>>,
+    /// Lines of the head of each answer.
+    headers: Arc<Mutex<String>>,
 }
 
 impl AnsweringForge {
@@ -331,12 +333,20 @@ impl AnsweringForge {
         reader.read_exact(&mut vec![0; length]).unwrap();
         self.posted.lock().unwrap().push(commit);
         let code = self.codes.lock().unwrap().get(&commit).copied().unwrap_or(201);
-        let answer = format!("HTTP/1.1 {code} Answer\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}");
+        let headers = self.headers.lock().unwrap().clone();
+        let answer =
+            format!("HTTP/1.1 {code} Answer\r\n{headers}Content-Length: 2\r\nConnection: close\r\n\r\n{{}}");
         stream.write_all(answer.as_bytes()).unwrap();
     }
 
     fn refuse(&self, commit: char, code: u16) {
         self.codes.lock().unwrap().insert(commit, code);
+    }
+
+    /// Refuses a status of this commit, with these lines in the head of the answer.
+    fn limit(&self, commit: char, code: u16, headers: &str) {
+        self.refuse(commit, code);
+        headers.clone_into(&mut self.headers.lock().unwrap());
     }
 
     fn take(&self) -> String {
@@ -405,6 +415,48 @@ async fn status_of_a_commit_that_the_forge_lacks_is_given_up() {
         reporter.post().await.unwrap();
         assert_eq!(forge.take(), "cdc", "{code}");
     }
+}
+
+#[tokio::test]
+async fn forge_that_limits_requests_is_left_alone() {
+    let (forge, api) = AnsweringForge::start();
+    let (reporter, _statuses, errors) = reporter(&api);
+    for app in ["blog", "shop", "wiki"] {
+        reporter.set("a", app, State::Success);
+    }
+    let date = "Date: Thu, 01 Jan 2026 00:00:00 GMT\r\n";
+    let by_date = format!("{date}Retry-After: Thu, 01 Jan 2026 00:10:00 GMT\r\n");
+    let used_up = format!("{date}X-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 1767226500\r\n");
+    for (code, headers, pause) in [
+        (429, "Retry-After: 60\r\n", Duration::from_mins(1)),
+        (403, by_date.as_str(), Duration::from_mins(10)),
+        (403, used_up.as_str(), Duration::from_mins(15)),
+        (503, "Retry-After: 86400\r\n", Duration::from_hours(1)),
+    ] {
+        forge.limit('a', code, headers);
+        let error = reporter.post().await.unwrap_err();
+        assert_eq!(forge.take(), "a", "one request: {headers}");
+        assert_eq!(reporter.fail(&error, 1), pause, "{headers}");
+        assert!(errors.borrow().is_empty(), "a limit passes: {errors:?}");
+    }
+    // The limit is over.
+    forge.limit('a', 201, "");
+    reporter.post().await.unwrap();
+    assert_eq!(forge.take(), "aaa");
+}
+
+#[tokio::test]
+async fn forge_that_refuses_the_token_gets_one_request_each_time() {
+    let (forge, api) = AnsweringForge::start();
+    let (reporter, _statuses, errors) = reporter(&api);
+    for app in ["blog", "shop", "wiki"] {
+        reporter.set("a", app, State::Success);
+    }
+    forge.refuse('a', 401);
+    let error = reporter.post().await.unwrap_err();
+    assert_eq!(forge.take(), "a");
+    assert_eq!(reporter.fail(&error, 1), REFUSED_PAUSE);
+    assert_eq!(errors.borrow()["infra"].reason, "Refused");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 //! application says the status of its newest commit; one task per repository stores it and posts it to the forge, as
 //! slowly as the forge allows. No round waits for it.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
 
 use tokio::{
     sync::watch,
@@ -200,29 +200,43 @@ impl StatusReporter {
         })
     }
 
-    pub(crate) async fn run(mut self, stop: CancellationToken) {
+    pub(crate) async fn run(self, stop: CancellationToken) {
         let mut failures = 0;
+        let mut statuses = self.statuses.clone();
         loop {
             self.store_statuses();
-            let pause = tokio::select! {
-                () = stop.cancelled() => return,
-                posted = self.post() => match posted {
-                    Ok(()) => {
-                        self.set_error(None);
-                        failures = 0;
-                        None
+            let mut is_newer = false;
+            let mut post = pin!(self.post());
+            let posted = loop {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    posted = &mut post => break posted,
+                    // The next commit takes the place of this status, and a forge may be slow.
+                    Ok(()) = statuses.changed() => {
+                        self.store_statuses();
+                        is_newer = true;
                     }
-                    Err(error) => {
-                        failures += 1;
-                        Some(self.fail(&error, failures))
-                    }
-                },
+                }
             };
+            let pause = match posted {
+                Ok(()) => {
+                    self.set_error(None);
+                    failures = 0;
+                    None
+                }
+                Err(error) => {
+                    failures += 1;
+                    Some(self.fail(&error, failures))
+                }
+            };
+            if is_newer && pause.is_none() {
+                continue;
+            }
             let again = Instant::now() + pause.unwrap_or(REFUSED_PAUSE);
             loop {
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    changed = self.statuses.changed() => {
+                    changed = statuses.changed() => {
                         if changed.is_err() {
                             return;
                         }
@@ -239,8 +253,8 @@ impl StatusReporter {
     }
 
     /// Stores the statuses of this moment, to be posted.
-    fn store_statuses(&mut self) {
-        let statuses = self.statuses.borrow_and_update().clone();
+    fn store_statuses(&self) {
+        let statuses = self.statuses.borrow().clone();
         for (app, status) in statuses.into_iter().filter(|(_, it)| it.repository == self.repository) {
             let is_older = status.is_older;
             let stored = StoredStatus {

@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpListener,
-    sync::Mutex,
+    sync::{Condvar, Mutex},
 };
 
 use super::*;
@@ -271,8 +271,8 @@ fn commit_of_other_applications_gets_no_status() {
 
 #[test]
 fn older_commit_gets_a_status_only_if_it_has_one() {
-    let (mut reporter, statuses, _errors) = reporter("http://127.0.0.1:1");
-    let mut publish = |state: State, is_older: bool| {
+    let (reporter, statuses, _errors) = reporter("http://127.0.0.1:1");
+    let publish = |state: State, is_older: bool| {
         let status = AppCommitStatus {
             repository: "infra".to_owned(),
             commit: commit("a").id,
@@ -298,6 +298,8 @@ struct AnsweringForge {
     posted: Arc<Mutex<String>>,
     /// Lines of the head of each answer.
     headers: Arc<Mutex<String>>,
+    /// Whether the next answer is held back.
+    held: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl AnsweringForge {
@@ -332,6 +334,8 @@ impl AnsweringForge {
         }
         reader.read_exact(&mut vec![0; length]).unwrap();
         self.posted.lock().unwrap().push(commit);
+        let (held, released) = &*self.held;
+        drop(released.wait_while(held.lock().unwrap(), |is_held| *is_held).unwrap());
         let code = self.codes.lock().unwrap().get(&commit).copied().unwrap_or(201);
         let headers = self.headers.lock().unwrap().clone();
         let answer =
@@ -347,6 +351,15 @@ impl AnsweringForge {
     fn limit(&self, commit: char, code: u16, headers: &str) {
         self.refuse(commit, code);
         headers.clone_into(&mut self.headers.lock().unwrap());
+    }
+
+    fn hold(&self, is_held: bool) {
+        *self.held.0.lock().unwrap() = is_held;
+        self.held.1.notify_all();
+    }
+
+    fn has_got(&self, posts: &str) -> bool {
+        *self.posted.lock().unwrap() == posts
     }
 
     fn take(&self) -> String {
@@ -457,6 +470,58 @@ async fn forge_that_refuses_the_token_gets_one_request_each_time() {
     assert_eq!(forge.take(), "a");
     assert_eq!(reporter.fail(&error, 1), REFUSED_PAUSE);
     assert_eq!(errors.borrow()["infra"].reason, "Refused");
+}
+
+/// Waits until something is so, for at most ten seconds.
+async fn until(is_so: impl Fn() -> bool) {
+    let wait = async {
+        while !is_so() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(10), wait).await.unwrap();
+}
+
+#[tokio::test]
+async fn status_that_ends_during_a_post_keeps_its_result() {
+    let (forge, api) = AnsweringForge::start();
+    let (reporter, statuses, _errors) = reporter(&api);
+    let store = reporter.store.clone();
+    let publish = |app: &str, id: &str, state: State| {
+        let status = AppCommitStatus {
+            repository: "infra".to_owned(),
+            commit: commit(id).id,
+            is_older: false,
+            state,
+            description: String::new(),
+        };
+        statuses.send_modify(|all| _ = all.insert(app.into(), status));
+    };
+    let waiting = || {
+        let unposted = store.unposted_statuses("infra").unwrap();
+        let shop = unposted.into_iter().filter(|stored| stored.context == "driftless/shop");
+        shop.map(|stored| (stored.commit.short().to_owned(), stored.state)).collect::<Vec<_>>()
+    };
+    let entry = |id: &str, state: &str| (commit(id).id.short().to_owned(), state.to_owned());
+    publish("shop", "a", State::Pending);
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(reporter.run(stop.clone()));
+    until(|| forge.has_got("a") && waiting().is_empty()).await;
+    // The forge is slow with the status of another application.
+    forge.hold(true);
+    publish("blog", "c", State::Pending);
+    until(|| forge.has_got("ac")).await;
+    publish("shop", "a", State::Success);
+    until(|| waiting() == [entry("a", "success")]).await;
+    publish("shop", "b", State::Pending);
+    until(|| waiting().contains(&entry("b", "pending"))).await;
+    assert!(waiting().contains(&entry("a", "success")), "{:?}", waiting());
+    // Both are posted without another change.
+    forge.hold(false);
+    until(|| waiting().is_empty()).await;
+    assert_eq!(forge.take(), "acab");
+    stop.cancel();
+    running.await.unwrap();
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::{fs, path::Path, time::Duration};
 use driftless_agent::{RequestKind, Rollback};
 use driftless_clock::Clock;
 use driftless_docker::UserAction;
-use driftless_model::{Observed, Until};
+use driftless_model::{Observed, OnFailure, StatusCondition, Until};
 use driftless_store::{RestoreOptions, StateDir, Store, back_up, restore};
 
 use crate::sample::NOON;
@@ -82,6 +82,49 @@ async fn rolled_back_application_stays_until_recover_without_its_key() {
     simulation.handle().recover().await.unwrap();
     simulation.until("the newest commit is applied", |_| simulation.images() == ["bad:2"]).await;
     assert_eq!(simulation.store.pin(&app()).unwrap(), None, "a pin without effect is not shown");
+}
+
+/// Nothing says any more what the application went back to.
+#[tokio::test(start_paused = true)]
+async fn failed_commit_stays_skipped_without_the_key() {
+    let with_check = |image: &str| {
+        format!("services: {{web: {{image: '{image}', healthcheck: {{test: [CMD, check]}}}}}}\n")
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(directory.path()).unwrap();
+    let mut simulation = Simulation::prepared(&with_check("web:1"), Clock::starting_at(NOON));
+    simulation.settings.policy.on_failure = OnFailure::Rollback;
+    simulation.settings.policy.progress_deadline = Some(Duration::from_mins(1));
+    simulation.store = Store::open(&state, simulation.clock).unwrap().store;
+    let mut simulation = simulation.begun();
+    simulation.synced_with_tip().await;
+    simulation.docker.faults(|faults| {
+        faults.unhealthy.insert("bad:2".to_owned());
+    });
+    simulation.git.push(&with_check("bad:2"));
+    let is_back = |condition: &StatusCondition| condition.reason == StatusCondition::ROLLED_BACK;
+    let back = simulation.until("it is back", |application| {
+        application.status.conditions.iter().any(is_back) && simulation.images() == ["web:1"]
+    });
+    back.await;
+    minutes(5).await;
+
+    restart_without_key(&mut simulation, &state, directory.path());
+    let begun = simulation.docker.transcript().len();
+    minutes(10).await;
+    assert_eq!(simulation.images(), ["web:1"], "{}", simulation.story());
+    let is_failed =
+        |observed: &Observed| observed.containers().any(|container| container.config.image == "bad:2");
+    let since = simulation.docker.transcript().split_off(begun);
+    assert!(!since.iter().any(|entry| is_failed(&entry.after)), "{}", simulation.story());
+    let said = simulation.until("the status says why", |application| {
+        application.status.message.contains("because the stored revision 1 cannot be read")
+    });
+    said.await;
+
+    simulation.git.push(&with_check("web:3"));
+    simulation.synced_with_tip().await;
+    assert_eq!(simulation.images(), ["web:3"]);
 }
 
 #[tokio::test(start_paused = true)]

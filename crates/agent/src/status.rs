@@ -372,6 +372,12 @@ impl StatusInputs<'_> {
                 status.sync = SyncStatus::OutOfSync;
             }
             status.message = self.failure_note(failed);
+            if let Some(number) = target.back_to.filter(|_| target.hash == failed.stack) {
+                let note = format!(
+                    "nothing is changed meanwhile, because the stored revision {number} cannot be read"
+                );
+                status.message = join(&status.message, &note);
+            }
         }
         if let Some(held) = self.revisions.held() {
             status.sync = status.sync.max(SyncStatus::OutOfSync);

@@ -148,7 +148,9 @@ impl Revisions {
         self.note_fetch(desired);
         self.note_left(desired);
         let mut target = self.choose(context, desired, record)?;
-        if let Some(older) = target.as_ref().and_then(|target| self.skip_failed(context, target, record)) {
+        if let Some(newest) = &target
+            && let Some(older) = self.skip_failed(context, newest, record)?
+        {
             target = Some(older);
         }
         if let Some(target) = &mut target {
@@ -157,20 +159,22 @@ impl Revisions {
         Ok(target)
     }
 
-    /// The revision that the application went back to, instead of the commit that failed.
+    /// The revision that the application went back to, instead of the commit that failed. If its stack is lost, as with the key of the
+    /// database, nothing is changed until the next commit, or until a user asks for another try.
     fn skip_failed(
         &mut self,
         context: &AppContext,
         newest: &TargetRevision,
         record: &Record,
-    ) -> Option<TargetRevision> {
-        let failed = record.failed.as_ref().filter(|failed| failed.stack == newest.hash)?;
-        let number = failed.back_to.filter(|_| newest.is_newest())?;
-        let older = read_revision(context, number, newest.policy.clone(), Cause::AutomaticRollback);
-        let older = older.ok().flatten()?;
+    ) -> Result<Option<TargetRevision>, store::Error> {
+        let failed = record.failed.as_ref().filter(|failed| failed.stack == newest.hash);
+        let number = failed.and_then(|failed| failed.back_to).filter(|_| newest.is_newest());
+        let Some((failed, number)) = failed.zip(number) else { return Ok(None) };
+        let older = read_revision(context, number, newest.policy.clone(), Cause::AutomaticRollback)?;
         // The agent may have ended between the decision and the outcome.
         self.fail_current(context, failed);
-        Some(TargetRevision { back_to: Some(number), ..older })
+        let older = older.unwrap_or_else(|| newest.kept_back());
+        Ok(Some(TargetRevision { back_to: Some(number), ..older }))
     }
 
     fn choose(
@@ -249,7 +253,7 @@ impl Revisions {
             let cause = self.cause_of_next(desired);
             let newest = TargetRevision::of_hashed(stack, hashes, commit, policy.clone(), cause);
             // The way back after a failure is no new commit, and nothing holds it.
-            let older = self.skip_failed(context, &newest, record);
+            let older = self.skip_failed(context, &newest, record)?;
             let is_new = older.is_none() && self.is_new(&newest, record);
             if !self.holds.hold(context, desired, &newest, record, is_new) {
                 return Ok(Some(older.unwrap_or(newest)));

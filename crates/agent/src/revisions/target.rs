@@ -66,6 +66,13 @@ impl TargetRevision {
         }
     }
 
+    /// The same target, which is only compared with the live state.
+    pub(crate) fn kept_back(&self) -> Self {
+        let (stack, hashes) = (Arc::clone(&self.stack), Arc::clone(&self.hashes));
+        let policy = Policy { suspended: true, ..self.policy.clone() };
+        Self::of_hashed(stack, hashes, self.commit.clone(), policy, self.cause.clone())
+    }
+
     /// Whether the target is the newest commit that may be applied, and nothing older.
     pub(crate) fn is_newest(&self) -> bool {
         self.pin.is_none() && self.back_to.is_none() && self.unconfirmed.is_none()

@@ -217,7 +217,7 @@ fn container(action: &mut Action) -> Option<&mut ContainerRef> {
         | Action::SignalInstance { container, .. }
         | Action::StartInstance { container }
         | Action::StopInstance { container, .. }
-        | Action::RemoveInstance { container }
+        | Action::RemoveInstance { container, .. }
         | Action::UnpauseInstance { container }
         | Action::RenameInstance { container, .. }
         | Action::UpdateInstance { container, .. }
@@ -271,7 +271,10 @@ async fn the_planners_docker_behaves_as_the_real_one() {
     let (one, two) = (it.web(1), it.web(2));
     let start = |container: &ContainerRef| Action::StartInstance { container: container.clone() };
     let stop = |container: &ContainerRef| Action::StopInstance { container: container.clone(), grace: None };
-    let remove = |container: &ContainerRef| Action::RemoveInstance { container: container.clone() };
+    let remove = |container: &ContainerRef| Action::RemoveInstance {
+        container: container.clone(),
+        with_volumes: false,
+    };
     it.both(start(&one), BothDo).await;
     it.both(start(&one), Already).await;
     it.both(remove(&one), BothRefuse).await;
@@ -364,7 +367,10 @@ async fn part_of_a_pod_and_instance_are_distinguished() {
     let web = it.web(1);
     let start = |container: &ContainerRef| Action::StartInstance { container: container.clone() };
     let stop = |container: &ContainerRef| Action::StopInstance { container: container.clone(), grace: None };
-    let remove = |container: &ContainerRef| Action::RemoveInstance { container: container.clone() };
+    let remove = |container: &ContainerRef| Action::RemoveInstance {
+        container: container.clone(),
+        with_volumes: false,
+    };
     // Started without it, the engine keeps its refusal as an end of the part, and the strict one nothing.
     it.both(start(&web), BothDo).await;
     it.both(start(&log), BothDo).await;

@@ -671,7 +671,9 @@ async fn repeated_call_succeeds_without_effect() {
     let endpoint = &corner.instance(&id).await.networks[&network];
     assert_eq!(endpoint.aliases, ["web"]);
     assert!(endpoint.ip.is_some());
-    let running = refused(corner.act(Action::RemoveInstance { container: container.clone() }).await);
+    let running = refused(
+        corner.act(Action::RemoveInstance { container: container.clone(), with_volumes: false }).await,
+    );
     assert!(running.contains("running"), "{running}");
     for _ in 0..2 {
         corner.act(Action::StopInstance { container: container.clone(), grace: None }).await.unwrap();
@@ -679,7 +681,10 @@ async fn repeated_call_succeeds_without_effect() {
     assert_eq!(corner.instance(&id).await.touched_by_hand, None, "it was our own hand");
     let volumes = corner.instance(&id).await.anonymous_volumes;
     for _ in 0..2 {
-        corner.act(Action::RemoveInstance { container: container.clone() }).await.unwrap();
+        corner
+            .act(Action::RemoveInstance { container: container.clone(), with_volumes: false })
+            .await
+            .unwrap();
     }
     assert_eq!(volumes.keys().collect::<Vec<_>>(), ["/image-data"]);
     for volume in volumes.values() {
@@ -893,12 +898,12 @@ async fn foreign_objects_are_left_alone() {
     let network = "bridge".to_owned();
     for action in [
         Action::StopInstance { container: container.clone(), grace: None },
-        Action::RemoveInstance { container: container.clone() },
+        Action::RemoveInstance { container: container.clone(), with_volumes: false },
         Action::StartInstance { container: container.clone() },
         Action::RenameInstance { container: container.clone(), to: "x".into() },
         Action::UpdateInstance { container: container.clone(), settings },
         Action::Disconnect { container: container.clone(), network },
-        Action::RemoveInstance { container: ContainerRef::Name(name.clone()) },
+        Action::RemoveInstance { container: ContainerRef::Name(name.clone()), with_volumes: false },
     ] {
         assert!(refused(corner.act(action).await).contains("does not belong to this agent"));
     }

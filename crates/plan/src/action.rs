@@ -105,9 +105,12 @@ pub enum Action {
         container: ContainerRef,
         grace: Option<Duration>,
     },
-    /// The container does not run. Its volumes are kept.
+    /// The container does not run.
     RemoveInstance {
         container: ContainerRef,
+        /// The anonymous volumes that the engine made for it are removed, too: nothing takes them over. All others are kept.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        with_volumes: bool,
     },
     UnpauseInstance {
         container: ContainerRef,
@@ -284,7 +287,7 @@ impl Action {
             | Self::SignalInstance { container, .. }
             | Self::StartInstance { container }
             | Self::StopInstance { container, .. }
-            | Self::RemoveInstance { container }
+            | Self::RemoveInstance { container, .. }
             | Self::UnpauseInstance { container }
             | Self::RenameInstance { container, .. }
             | Self::UpdateInstance { container, .. }
@@ -323,7 +326,7 @@ impl fmt::Display for Action {
             Self::StopInstance { container, grace: Some(grace) } => {
                 write!(f, "stop {container} within {}", duration(*grace))
             }
-            Self::RemoveInstance { container } => write!(f, "remove {container}"),
+            Self::RemoveInstance { container, .. } => write!(f, "remove {container}"),
             Self::UnpauseInstance { container } => write!(f, "unpause {container}"),
             Self::RenameInstance { container, to } => write!(f, "rename {container} to {to}"),
             Self::UpdateInstance { container, settings } => {

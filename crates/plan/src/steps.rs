@@ -237,7 +237,10 @@ mod tests {
         let planned = |action, after| Step { action, cause: Cause::NotInGit, after };
         let removal = vec![
             planned(stop("shop-db-1"), vec![]),
-            planned(Action::RemoveInstance { container: container("shop-db-1") }, vec![0]),
+            planned(
+                Action::RemoveInstance { container: container("shop-db-1"), with_volumes: false },
+                vec![0],
+            ),
             planned(Action::RemoveVolume { name: "data".to_owned() }, vec![1]),
         ];
         let mut plan = Plan { steps: removal, ..Plan::default() };

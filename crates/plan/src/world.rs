@@ -123,7 +123,7 @@ impl World {
                     }
                 }
             }
-            Action::RemoveInstance { container } => self.remove(agent, container)?,
+            Action::RemoveInstance { container, .. } => self.remove(agent, container)?,
             Action::UnpauseInstance { container } => {
                 let instance = self.find(container)?;
                 if instance.state != State::Paused {

@@ -182,7 +182,9 @@ impl Containers {
         })
     }
 
-    pub(super) async fn remove(&self, container: &ContainerRef) -> Result<(), Error> {
+    /// Removes a container, and the anonymous volumes that begin empty with it. With `with_volumes` also those that the engine made
+    /// for it alone, unless it shares the volumes of another container: these are among its own then.
+    pub(super) async fn remove(&self, container: &ContainerRef, with_volumes: bool) -> Result<(), Error> {
         let doing = format!("remove {}", name_of(container));
         let Some(id) = self.ownership.find(container, &doing).await? else { return Ok(()) };
         let found = self.connection.find_container(id.as_str()).await;
@@ -193,7 +195,9 @@ impl Containers {
                 .map_err(|error| error.classify(&doing))?;
         }
         let empty_volumes = found.as_ref().map_or_else(BTreeMap::new, from_engine::empty_volumes);
-        let options = query::RemoveContainerOptionsBuilder::new().force(false).v(false).build();
+        let with_volumes =
+            with_volumes && found.as_ref().is_some_and(|found| !from_engine::shares_volumes(found));
+        let options = query::RemoveContainerOptionsBuilder::new().force(false).v(with_volumes).build();
         let remove = self.connection.docker().remove_container(id.as_str(), Some(options));
         let removed = self.connection.call(DEADLINE, remove).await;
         self.cache.invalidate_container(&id, Settled::Yes);

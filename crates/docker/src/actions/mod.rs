@@ -157,7 +157,9 @@ impl Actions {
             Action::StopInstance { container, grace } => {
                 Box::pin(self.containers.stop(container, *grace)).await?;
             }
-            Action::RemoveInstance { container } => Box::pin(self.containers.remove(container)).await?,
+            Action::RemoveInstance { container, with_volumes } => {
+                Box::pin(self.containers.remove(container, *with_volumes)).await?;
+            }
             Action::UnpauseInstance { container } => self.containers.unpause(container).await?,
             Action::RenameInstance { container, to } => self.containers.rename(container, to).await?,
             Action::UpdateInstance { container, settings } => {

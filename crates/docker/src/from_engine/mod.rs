@@ -14,5 +14,7 @@ mod values;
 pub(crate) use container::{Defaults, image_defaults, resources};
 pub(crate) use host_settings::asked;
 pub(crate) use instance::instance;
-pub(crate) use mounts::{UnpreparedVolume, empty_volumes, may_lead_to_own_folder, unprepared_volumes};
+pub(crate) use mounts::{
+    UnpreparedVolume, empty_volumes, may_lead_to_own_folder, shares_volumes, unprepared_volumes,
+};
 pub(crate) use objects::{addresses, network, volume};

@@ -25,12 +25,17 @@ pub(crate) fn anonymous_volumes(found: &api::ContainerInspectResponse) -> BTreeM
 /// False for an anonymous volume that came with `volumes_from` from another container.
 fn is_own_volume(found: &api::ContainerInspectResponse, target: &String) -> bool {
     let host = found.host_config.as_ref();
-    let shares_volumes = host.is_some_and(|it| it.volumes_from.iter().flatten().next().is_some());
     let of_image =
         || found.config.as_ref().is_some_and(|it| it.volumes.iter().flatten().any(|it| it == target));
     let long =
         || host.is_some_and(|it| it.mounts.iter().flatten().any(|it| it.target.as_ref() == Some(target)));
-    !shares_volumes || of_image() || long()
+    !shares_volumes(found) || of_image() || long()
+}
+
+/// Whether a container has the volumes of another one (`volumes_from`).
+pub(crate) fn shares_volumes(found: &api::ContainerInspectResponse) -> bool {
+    let host = found.host_config.as_ref();
+    host.is_some_and(|host| host.volumes_from.iter().flatten().next().is_some())
 }
 
 /// The volumes that are removed with their container, by target.

@@ -172,6 +172,14 @@ impl FakeEngine {
         });
     }
 
+    /// A container has the volumes of another one.
+    pub(crate) fn share_volumes(&self, id: &ContainerId) {
+        self.host(|host| {
+            let container = host.containers.get_mut(id.as_str()).unwrap();
+            container["HostConfig"]["VolumesFrom"] = json!(["other"]);
+        });
+    }
+
     /// Sets the state of a container that does not run.
     pub(crate) fn end(&self, id: &ContainerId, status: &str, code: i64) {
         let time = self.time();

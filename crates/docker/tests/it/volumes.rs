@@ -6,7 +6,7 @@ use driftless_docker::{Docker, Error, ObserveScope};
 use driftless_model::{
     AppName, Container, Format, InstanceId, Mount, MountSource, SpecHash, Volume, WorkloadName,
 };
-use driftless_plan::{Action, Creation, RequiredSignature};
+use driftless_plan::{Action, ContainerRef, Creation, RequiredSignature};
 
 use crate::fake_engine::{APP, FakeEngine};
 
@@ -51,6 +51,24 @@ async fn no_container_is_created_on_a_volume_that_is_gone() {
     let made = engine.perform(&app, &creation("shop_data"), &|_| {}).await;
     assert!(!fake.calls("GET /volumes/shop_data").is_empty());
     assert_eq!(fake.calls("/containers/create").len(), 1, "{made:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn anonymous_volumes_go_with_a_container_on_request() {
+    let fake = FakeEngine::new();
+    let engine = fake.connect();
+    let (one, guest) = (fake.run("report", "no"), fake.run("guest", "no"));
+    // Some of its volumes are those of another container.
+    fake.share_volumes(&guest);
+    for (id, with_volumes) in [(&one, true), (&one, false), (&guest, true)] {
+        fake.end(id, "exited", 0);
+        let container = ContainerRef::Id(id.clone(), fake.name(id));
+        let removal = Action::RemoveInstance { container, with_volumes };
+        engine.perform(&AppName::from(APP), &removal, &|_| {}).await.unwrap();
+    }
+    let calls = fake.calls("DELETE /containers");
+    let with_volumes: Vec<bool> = calls.iter().map(|call| call.contains("v=true")).collect();
+    assert_eq!(with_volumes, [true, false, false], "{calls:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,6 +13,7 @@ use crate::{
     draft::Draft,
     facts::{
         Facts,
+        jobs::was_created_for_job,
         namespaces::guests,
         standing::{crash_of, is_up},
     },
@@ -38,7 +39,10 @@ impl Draft<'_> {
         if is_up(instance) {
             after = vec![self.unpause_and_stop(instance, cause, after)];
         }
-        let removal = Action::RemoveInstance { container: instance.into() };
+        // The ones that its workload is to have again were noted before.
+        let is_left = self.plan.left_volumes.contains_key(&instance.instance.to_string());
+        let with_volumes = !is_left && was_created_for_job(self.facts.target, self.facts.observed, instance);
+        let removal = Action::RemoveInstance { container: instance.into(), with_volumes };
         let step = self.push(removal, cause.clone(), after);
         self.removed.insert(instance.id.clone(), step);
         self.plan.removed_from.insert(instance.instance.workload.whole());

@@ -4,10 +4,10 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use driftless_model::{
     CompletedJobs, Instance, Job, JobOutcome, JobRecord, Observed, Record, SpecHash, Stack, StackHashes,
-    State, Subject, Timestamp, Workload, WorkloadName, is_helper_image,
+    State, Subject, Timestamp, Workload, WorkloadName, is_helper_image, label,
 };
 
-use crate::facts::standing;
+use crate::{facts::standing, target::Target};
 
 /// One part of a Job.
 #[derive(Clone, Copy)]
@@ -170,6 +170,17 @@ pub(crate) fn is_awaited(record: &Record, stack: &Stack, observed: &Observed, wo
 /// Whether a work queue is empty: the first part that succeeds says so.
 pub(crate) fn is_fed(job: &Job, known: &JobRecord) -> bool {
     job.completions.is_none() && !known.done.is_empty()
+}
+
+/// Whether a container, or the pod that it is a part of, was created for a Job, a run of a CronJob or a hook. Each try begins with new
+/// anonymous volumes, so no other container takes over those of such a one.
+pub(crate) fn was_created_for_job(target: &Target<'_>, observed: &Observed, container: &Instance) -> bool {
+    let pod = container.part.as_ref().and_then(|of| observed.instances.get(&of.pod));
+    let pod = pod.unwrap_or(container);
+    let has = |name: &str| pod.config.labels.contains_key(name);
+    // Any pod may have the labels of a Job of Kubernetes.
+    let is_job = || target.definition(pod).is_some_and(|workload| workload.job().is_some());
+    has(label::CRON) || has(label::HOOK) || (label::JOB_NAMES.into_iter().all(has) && is_job())
 }
 
 pub(crate) fn is_begun(instance: &Instance) -> bool {

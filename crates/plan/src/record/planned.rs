@@ -45,7 +45,7 @@ pub fn note_planned(record: &mut Record, plan: &Plan, now: Timestamp) {
         match &step.action {
             Action::StopInstance { container: ContainerRef::Id(id, _), .. } => {
                 let is_end = plan.steps.iter().skip(index).any(|later| {
-                    matches!(&later.action, Action::RemoveInstance { container } if container.reference() == id.as_str())
+                    matches!(&later.action, Action::RemoveInstance { container, .. } if container.reference() == id.as_str())
                 });
                 // A pod whose work is done has ended as it should.
                 if step.cause != Cause::Over {

@@ -256,7 +256,7 @@ pub fn stopped_at_once(plan: &Plan) -> BTreeSet<ContainerId> {
 fn stopped_first(step: &Step) -> Option<&ContainerId> {
     match &step.action {
         Action::StopInstance { container: ContainerRef::Id(id, _), .. }
-        | Action::RemoveInstance { container: ContainerRef::Id(id, _) }
+        | Action::RemoveInstance { container: ContainerRef::Id(id, _), .. }
             if step.after.is_empty() =>
         {
             Some(id)

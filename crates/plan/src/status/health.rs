@@ -187,7 +187,7 @@ fn is_changing(inputs: Inputs<'_>, name: &WorkloadName, counts: &Counts<'_>) -> 
             | Action::SignalInstance { container, .. }
             | Action::StartInstance { container }
             | Action::StopInstance { container, .. }
-            | Action::RemoveInstance { container }
+            | Action::RemoveInstance { container, .. }
             | Action::UnpauseInstance { container }
             | Action::RenameInstance { container, .. }
             | Action::UpdateInstance { container, .. }

@@ -164,6 +164,21 @@ fn each_time_has_one_run_and_the_last_ones_are_kept() {
 }
 
 #[test]
+fn anonymous_volumes_are_removed_with_a_run() {
+    let mut clock = Clock::new(&manifest("*/10 * * * *", "good:1", ""));
+    let mut removals = Vec::new();
+    while clock.stage.now < crate::fixture::NOON.after(MINUTE * 45) {
+        let plan = clock.round();
+        removals.extend(plan.steps.iter().filter_map(|step| match &step.action {
+            Action::RemoveInstance { container: _, with_volumes } => Some(*with_volumes),
+            _ => None,
+        }));
+        clock.stage.tick(Duration::from_secs(10));
+    }
+    assert_eq!(removals, [true], "the first of four runs is not kept");
+}
+
+#[test]
 fn run_of_a_cron_job_is_no_difference_from_git() {
     let mut clock = Clock::new(&manifest("*/10 * * * *", "good:1", "  successfulJobsHistoryLimit: 1"));
     clock.until(MINUTE);

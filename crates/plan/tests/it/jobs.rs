@@ -113,6 +113,42 @@ fn indexed_job_runs_each_index_once_with_parallelism() {
     assert_eq!(played(&mut stage, 5, 5), [""; 0]);
 }
 
+/// Whether the containers that are removed in the next minute lose their anonymous volumes.
+fn removals(stage: &mut Stage) -> Vec<bool> {
+    let mut all = Vec::new();
+    for _ in 0..30 {
+        let plan = stage.round();
+        all.extend(plan.steps.iter().filter_map(|step| match &step.action {
+            Action::RemoveInstance { container: _, with_volumes } => Some(*with_volumes),
+            _ => None,
+        }));
+        stage.tick(Duration::from_secs(2));
+    }
+    all
+}
+
+#[test]
+fn only_containers_of_a_job_lose_their_volumes() {
+    let mut job = stage(&manifest("good:1", "Never", "  ttlSecondsAfterFinished: 10"));
+    assert_eq!(removals(&mut job), [true]);
+    // A Deployment that becomes a Job of the same name may have data there.
+    let mut service = stage(
+        "apiVersion: apps/v1
+kind: Deployment
+metadata: {name: work}
+spec:
+  selector: {matchLabels: {app: work}}
+  template:
+    metadata: {labels: {app: work}}
+    spec:
+      containers: [{name: work, image: 'long:1'}]
+",
+    );
+    assert_eq!(removals(&mut service), [false; 0]);
+    service.stack = stack(&manifest("good:1", "Never", ""));
+    assert_eq!(removals(&mut service), [false]);
+}
+
 #[test]
 fn index_of_a_job_is_a_variable_in_mounted_paths() {
     let indexed = manifest("good:1", "Never", "  completions: 2\n  completionMode: Indexed");

@@ -66,7 +66,7 @@ impl Theatre {
         for step in &plan.steps {
             match &step.action {
                 Action::CreateInstance(creation) => self.created.push(creation.instance.workload.to_string()),
-                Action::RemoveInstance { container } => self.removed.push(container.name().to_owned()),
+                Action::RemoveInstance { container, .. } => self.removed.push(container.name().to_owned()),
                 _ => {}
             }
         }
@@ -111,7 +111,7 @@ impl Theatre {
 /// Whether a plan creates a container of a workload, and that only after it has removed another container.
 fn is_created_after_removal(plan: &Plan, workload: &str, removed: &str) -> bool {
     let is_creation = |action: &Action| matches!(action, Action::CreateInstance(creation) if creation.instance.workload.as_str() == workload);
-    let is_removal = |action: &Action| matches!(action, Action::RemoveInstance { container } if container.name() == removed);
+    let is_removal = |action: &Action| matches!(action, Action::RemoveInstance { container, .. } if container.name() == removed);
     let mut next: Vec<usize> =
         (0..plan.steps.len()).filter(|step| is_creation(&plan.steps[*step].action)).collect();
     while let Some(step) = next.pop() {

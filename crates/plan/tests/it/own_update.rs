@@ -80,7 +80,7 @@ fn outdated_container_of_the_agent_is_replaced_by_a_helper() {
     assert_eq!(action.object(), "shop-agent-1");
     let is_touched = |plan: &Plan| {
         plan.steps.iter().any(|step| {
-            matches!(&step.action, Action::StopInstance { container, .. } | Action::RemoveInstance { container }
+            matches!(&step.action, Action::StopInstance { container, .. } | Action::RemoveInstance { container, .. }
                 if container.reference() == own.as_str())
         })
     };
@@ -144,7 +144,7 @@ fn remains_of_an_update_are_removed_and_the_agent_is_not() {
     stage.world.observed.instances.insert(id.clone(), left);
     let removed = |plan: &Plan| {
         plan.steps.iter().any(|step| {
-            matches!(&step.action, Action::RemoveInstance { container } if container.reference() == id.as_str())
+            matches!(&step.action, Action::RemoveInstance { container, .. } if container.reference() == id.as_str())
         })
     };
     assert!(removed(&planned(&stage)), "{}", planned(&stage));

@@ -94,7 +94,7 @@ fn changes(plan: &Plan) -> String {
     let short = |name: &str| name.trim_start_matches("shop-").to_owned();
     let one = |action: &Action| match action {
         Action::CreateInstance(it) => Some(format!("+{}", short(&it.name))),
-        Action::RemoveInstance { container } => Some(format!("-{}", short(container.name()))),
+        Action::RemoveInstance { container, .. } => Some(format!("-{}", short(container.name()))),
         _ => None,
     };
     plan.steps.iter().filter_map(|it| one(&it.action)).collect::<Vec<_>>().join(" ")

@@ -520,7 +520,10 @@ fn plans_read_as_sentences_without_variable_values() {
         want: "hunter1".to_owned(),
     };
     let step = |cause| Step {
-        action: Action::RemoveInstance { container: ContainerRef::Name("shop-web-1".to_owned()) },
+        action: Action::RemoveInstance {
+            container: ContainerRef::Name("shop-web-1".to_owned()),
+            with_volumes: false,
+        },
         cause,
         after: vec![0],
     };

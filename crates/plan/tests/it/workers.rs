@@ -37,7 +37,7 @@ fn settle(stage: &mut Stage) {
         if let [.., _, newest] = &before[..] {
             let ends = plan.steps.iter().any(|step| match &step.action {
                 Action::StopInstance { container: ContainerRef::Id(id, _), .. }
-                | Action::RemoveInstance { container: ContainerRef::Id(id, _) } => *id == newest.id,
+                | Action::RemoveInstance { container: ContainerRef::Id(id, _), .. } => *id == newest.id,
                 _ => false,
             });
             assert!(!ends, "the connections end\n{plan}");

@@ -2,7 +2,8 @@
 //! `1.2 - 1.6`, alternatives with `||`.
 //!
 //! A pre-release such as `1.3.0-rc.1` matches only where the range itself names a pre-release: `>=1.3.0-0`
-//! means "with release candidates". Build metadata never counts.
+//! means "with release candidates". Those of the end of a range are outside: `2.0.0-rc.1` is in none of `^1.3.0-0` and
+//! `>=1.3.0-0 <2`. Build metadata never counts.
 //!
 //! The crate `nodejs-semver` (4.2) does not agree: it ignores `!=`, accepts the empty range and `>*`, and does not match
 //! `1.4.0-rc.1` with `>=1.3.0-0`.
@@ -79,13 +80,19 @@ impl Comparator {
     fn matches(&self, version: &Version) -> bool {
         let order = version.cmp_precedence(&self.version);
         match self.operator {
-            Operator::Less => order.is_lt(),
+            Operator::Less => order.is_lt() && !self.is_release_of(version),
             Operator::LessOrEqual => order.is_le(),
             Operator::Greater => order.is_gt(),
             Operator::GreaterOrEqual => order.is_ge(),
             Operator::Equal => order.is_eq(),
             Operator::NotEqual => order.is_ne(),
         }
+    }
+
+    /// Whether the own version is the release with the numbers of this one.
+    fn is_release_of(&self, other: &Version) -> bool {
+        let numbers = |version: &Version| (version.major, version.minor, version.patch);
+        self.version.pre.is_empty() && numbers(&self.version) == numbers(other)
     }
 }
 
@@ -252,6 +259,23 @@ mod tests {
         assert_eq!(matching(">=1.3.0-0", all).join(" "), all);
         assert_eq!(matching(">=1.3.0-rc.2 <1.4.0-0", all), ["1.3.0-rc.2", "1.3.0"]);
         assert_eq!(matching(">=1.2", all), ["1.3.0"]);
+    }
+
+    #[test]
+    fn prereleases_of_the_end_are_outside_of_the_range() {
+        let all = "1.3.0-rc.1 1.3.0 1.4.0-rc.1 1.4.0 2.0.0-rc.1 2.0.0";
+        let below_2 = "1.3.0-rc.1 1.3.0 1.4.0-rc.1 1.4.0";
+        for (range, expected) in [
+            ("^1.3.0-0", below_2),
+            (">=1.3.0-0 <2", below_2),
+            (">=1.3.0-0 <2.0.0", below_2),
+            ("1.3.0-0 - 1", below_2),
+            ("~1.3.0-0", "1.3.0-rc.1 1.3.0"),
+            (">=1.3.0-0 <2.0.0-rc.2", "1.3.0-rc.1 1.3.0 1.4.0-rc.1 1.4.0 2.0.0-rc.1"),
+            (">=1.3.0-0 <=2.0.0", all),
+        ] {
+            assert_eq!(matching(range, all).join(" "), expected, "{range}");
+        }
     }
 
     #[test]

@@ -143,8 +143,8 @@ impl ContentDir {
         contents: &Contents,
     ) -> Result<(), Error> {
         let list = self.applications.join(format!("{app}{LIST}"));
-        let before = read_list(&list);
-        if files.is_empty() && before.is_empty() {
+        let read = read_list(&list).map_err(fail("read the list of copied files", &list))?;
+        if files.is_empty() && read.as_ref().is_none_or(Copied::is_empty) {
             return Ok(());
         }
         let folder = self.create_app_folder(app)?;
@@ -153,8 +153,14 @@ impl ContentDir {
         for path in tracked.keys() {
             file_parts(path).map_err(path_error(&folder.join(path)))?;
         }
+        let is_damaged = read.is_none();
+        let before = read.unwrap_or_else(|| {
+            let list = list.display();
+            tracing::warn!(%app, %list, "the list of copied files is damaged; present files stay as they are until they change in Git");
+            tracked.iter().map(|(path, file)| (path.clone(), CopiedFile::Whole(file.id.clone()))).collect()
+        });
         let begun = begun(&before, &tracked);
-        if begun != before {
+        if is_damaged || begun != before {
             write_list(&list, &begun)?;
         }
         let is_kept = |path: &str| {
@@ -480,9 +486,14 @@ pub(crate) fn is_list_of_files(name: &OsStr) -> bool {
     name.as_bytes().ends_with(LIST.as_bytes())
 }
 
-/// A missing or damaged list counts as empty: then all files are copied again, and none is removed.
-fn read_list(path: &Path) -> Copied {
-    fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+/// A missing list counts as empty: then all files are copied again, and none is removed. `None`: it is damaged, and does not say any more
+/// which files containers may have changed.
+fn read_list(path: &Path) -> io::Result<Option<Copied>> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(Copied::new())),
+        Err(error) => Err(error),
+    }
 }
 
 fn write_list(path: &Path, copied: &Copied) -> Result<(), Error> {

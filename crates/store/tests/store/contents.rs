@@ -447,6 +447,32 @@ fn list_of_an_earlier_release_is_read() {
 }
 
 #[test]
+fn changed_file_is_kept_if_the_list_is_unreadable() {
+    let files = Files::new();
+    let tracked = [("a.conf", "1"), ("b.conf", "1")];
+    files.sync(&tracked).unwrap();
+    fs::write(files.folder().join("a.conf"), "changed by its container").unwrap();
+    let list = files.folder().with_file_name("shop.files.json");
+    fs::remove_file(&list).unwrap();
+    fs::create_dir(&list).unwrap();
+    let error = files.sync(&tracked).unwrap_err().to_string();
+    assert!(error.contains("read the list of copied files"), "{error}");
+    assert_eq!(files.text("a.conf"), "changed by its container");
+
+    fs::remove_dir(&list).unwrap();
+    fs::write(&list, "{").unwrap();
+    fs::remove_file(files.folder().join("b.conf")).unwrap();
+    files.sync(&tracked).unwrap();
+    assert_eq!(
+        (files.text("a.conf"), files.text("b.conf")),
+        ("changed by its container".to_owned(), "1".to_owned())
+    );
+    assert!(serde_json::from_slice::<BTreeMap<String, ContentId>>(&fs::read(&list).unwrap()).is_ok());
+    files.sync(&[("a.conf", "2"), ("b.conf", "1")]).unwrap();
+    assert_eq!(files.text("a.conf"), "2");
+}
+
+#[test]
 fn tracked_path_turns_from_file_to_folder_and_back() {
     let files = Files::new();
     for _ in 0..2 {

@@ -198,7 +198,10 @@ impl Agent {
         remember_failure(state.path(), &store);
         end_stale_queues(&settings, &store, clock.now());
         let sources = match Release::of(&store) {
-            Release::No => open_repositories(&settings, &environment, &state).await?,
+            Release::No => {
+                remove_former_mirrors(&settings, &state);
+                open_repositories(&settings, &environment, &state).await?
+            }
             Release::Released(_) | Release::Unknown(_) => Vec::new(),
         };
         let build_timeout = settings.build_timeout;
@@ -278,6 +281,15 @@ fn start_commit_statuses(
         if let Some(reporter) = StatusReporter::new(repository, ends, store, environment, clock) {
             tasks.spawn(reporter.run(stop.clone()));
         }
+    }
+}
+
+/// Removes the mirrors of repositories that the configuration does not have any more, and of submodules that it does not follow.
+fn remove_former_mirrors(settings: &Settings, state: &StateDir) {
+    let names = settings.repositories.iter().map(|repository| repository.name.as_str()).collect();
+    git::remove_unused_mirrors(&state.mirrors(), &names);
+    for repository in settings.repositories.iter().filter(|repository| !repository.submodules) {
+        git::remove_submodule_mirrors(&state.mirrors().join(&repository.name));
     }
 }
 

@@ -63,6 +63,7 @@ mod repository;
 mod server_messages;
 mod signature;
 mod submodules;
+mod unused_mirrors;
 
 pub use commit_source::{Checkout, CommitSource};
 pub use credentials::{Credentials, Lookup, read_secret, read_secret_list};
@@ -72,3 +73,4 @@ pub use local_repository::LocalRepository;
 pub use options::{FetchPermits, RepositoryOptions};
 pub use repository::Repository;
 pub use signature::{KeyEnd, signing_key_ends};
+pub use unused_mirrors::{remove_submodule_mirrors, remove_unused_mirrors};

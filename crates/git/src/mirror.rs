@@ -119,6 +119,25 @@ impl Mirror {
         Ok((mirror, Lock { file: lock }))
     }
 
+    /// Removes a mirror with the files next to it. False: another process uses it, or the folder is no bare repository, and it stays.
+    pub(super) fn remove(path: &Path) -> io::Result<bool> {
+        let name = with_suffix(path, ".lock");
+        let file = File::options().write(true).open(&name)?;
+        match try_lock(&file) {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        let _lock = Lock { file };
+        if !is_bare_or_missing(path) {
+            return Ok(false);
+        }
+        for end in ["", ".new", ".old", ".ssh-helper", ".ssh-helper.new", ".lock"] {
+            remove(&with_suffix(path, end))?;
+        }
+        Ok(true)
+    }
+
     /// A repository of a user, only for reading: nothing is locked or removed.
     pub(super) fn reading(path: PathBuf) -> Self {
         Self { path, suspicion: Mutex::new(None), in_use: Mutex::new(Vec::new()), is_foreign: true }
@@ -275,6 +294,22 @@ fn remove_old_locks(folder: &Path, now: Timestamp) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether a path has a bare repository, or nothing. A link leads to a place that is not the agent's own.
+fn is_bare_or_missing(path: &Path) -> bool {
+    match fs::symlink_metadata(path) {
+        Ok(found) => {
+            let has_folders = ["objects", "refs"].iter().all(|name| path.join(name).is_dir());
+            found.is_dir() && has_folders && path.join("HEAD").is_file()
+        }
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+/// The folder with the mirrors of a repository's submodules.
+pub(super) fn modules_folder(mirror: &Path) -> PathBuf {
+    with_suffix(mirror, ".modules")
 }
 
 /// Removes a folder, or a file in its place.

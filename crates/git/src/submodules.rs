@@ -21,10 +21,10 @@ use super::{
     error::{Cause, Error, Problem},
     history,
     limits::Limits,
-    mirror::{Damage, Lock, Mirror},
+    mirror::{Damage, Lock, Mirror, modules_folder},
     options::RepositoryOptions,
     remote_client::{ConnectOptions, History, RemoteClient, Wanted},
-    repack,
+    repack, unused_mirrors,
 };
 use driftless_files::{Entry, Files, ReadError};
 use driftless_model::{RepoUrl, digest_hex};
@@ -86,9 +86,8 @@ struct Traversal<'a> {
 
 impl Submodules {
     pub(super) fn new(remote: RepoUrl, options: RepositoryOptions, history: History) -> Self {
-        let mut folder = options.mirror.as_os_str().to_owned();
-        folder.push(".modules");
-        Self { remote, options, history, folder: folder.into(), open: Mutex::default() }
+        let folder = modules_folder(&options.mirror);
+        Self { remote, options, history, folder, open: Mutex::default() }
     }
 
     /// Adds the files of all submodules. With `bound` what is missing is fetched.
@@ -102,7 +101,8 @@ impl Submodules {
         self.below(files, &self.remote, "", &mut descent)
     }
 
-    /// Keeps the submodules that these commits need and forgets the rest. If that is unknown, all are kept.
+    /// Keeps the submodules that these commits need and forgets the rest. If that is unknown, all are kept. The mirror of one that no commit
+    /// has any more is removed in the next life of the agent.
     pub(super) fn keep(&self, mirror: &Arc<Mirror>, commits: &BTreeSet<ObjectId>) {
         let mut descent =
             Traversal { above: vec![self.remote.to_string()], count: 0, limits: None, met: BTreeMap::new() };
@@ -111,7 +111,8 @@ impl Submodules {
             let files = CommitFiles::open(Arc::clone(mirror), *commit);
             let Ok(Ok(_)) = files.map(|it| self.below(it, &self.remote, "", &mut descent)) else { return };
         }
-        for (address, module) in self.opened().iter() {
+        let open = self.opened();
+        for (address, module) in open.iter() {
             let wanted = descent.met.get(address).cloned().unwrap_or_default();
             let kept = module.mirror.repository().and_then(|repo| match repo {
                 Some(repo) => history::keep(&repo, &wanted),
@@ -121,6 +122,22 @@ impl Submodules {
                 tracing::warn!(address, %damage, "could not forget old commits of a submodule");
             }
         }
+        if commits.is_empty() {
+            return;
+        }
+        // Those of earlier lives of the agent.
+        let needed: BTreeSet<PathBuf> =
+            open.keys().chain(descent.met.keys()).map(|address| self.mirror_of(address)).collect();
+        for mirror in unused_mirrors::mirrors_in(&self.folder) {
+            if !needed.contains(&mirror) {
+                unused_mirrors::remove(&mirror);
+            }
+        }
+    }
+
+    /// The mirror of the submodule with this address.
+    fn mirror_of(&self, address: &str) -> PathBuf {
+        self.folder.join(&digest_hex(address.as_bytes())[..16])
     }
 
     fn below(
@@ -197,7 +214,7 @@ impl Submodules {
         if let Some(module) = open.get(&address) {
             return Ok(Arc::clone(module));
         }
-        let path = self.folder.join(&digest_hex(address.as_bytes())[..16]);
+        let path = self.mirror_of(&address);
         let RepositoryOptions { credentials, ca_file, proxy, clone_pause, clock, .. } = &self.options;
         let reach = ConnectOptions { ca_file: ca_file.as_deref(), proxy, mirror: &path };
         let client = RemoteClient::new(remote.clone(), credentials.clone(), reach, *clock)?;

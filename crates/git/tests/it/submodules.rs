@@ -136,6 +136,32 @@ async fn submodules_are_read_at_their_pinned_commits() {
 }
 
 #[tokio::test]
+async fn mirror_of_a_submodule_that_left_git_is_removed() {
+    let origin = Origin::new();
+    let (lib, other) = (Other::new(&origin, "lib"), Other::new(&origin, "other"));
+    let (one, two) = (lib.commit("a.yaml", "one"), other.commit("a.yaml", "two"));
+    pin_in(&origin, "vendor/lib", "../lib.git", &one);
+    let repository = local(&origin);
+    let first = repository.fetch(None).await.unwrap().commit.id;
+    pin_in(&origin, "vendor/lib", "../other.git", &two);
+    let second = repository.fetch(Some(&first)).await.unwrap().commit.id;
+    let mirrors = || {
+        let entries = fs::read_dir(origin.mirror().with_file_name("infra.modules")).unwrap();
+        entries.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count()
+    };
+    drop(repository);
+
+    let repository = local(&origin);
+    repository.keep(vec![first.clone()]).await.unwrap();
+    assert_eq!(mirrors(), 2, "the commit of a rollback needs it");
+    drop(repository);
+    let repository = local(&origin);
+    repository.keep(vec![second.clone()]).await.unwrap();
+    assert_eq!(mirrors(), 1);
+    assert_eq!(text(&repository.local(&second).await.unwrap(), "vendor/lib/a.yaml"), "two");
+}
+
+#[tokio::test]
 async fn damaged_mirror_of_a_submodule_is_not_cloned_at_each_fetch() {
     let origin = Origin::new();
     let lib = Other::new(&origin, "lib");

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_agent::start_image_cleanup;
-use driftless_docker::IMAGE_BYTES;
+use driftless_docker::{Docker, IMAGE_BYTES};
 use driftless_model::{BroughtImage, CleanupRules, FreeSpace, ImageRetention, ImageUse, KeepReason};
 use driftless_store::NewRevision;
 
@@ -52,6 +52,24 @@ async fn images_of_forgotten_revisions_are_removed() {
 
     // An image that the agent removed is not its own any more when somebody else brings it.
     assert_eq!(simulation.store.brought_images().unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn image_that_a_user_has_removed_is_forgotten() {
+    let simulation = Simulation::of(&compose(1));
+    simulation.synced_with_tip().await;
+    simulation.push(&compose(2)).await;
+    simulation.synced_with_tip().await;
+    tokio::time::sleep(Duration::from_secs(2 * 3600)).await;
+    let listed = simulation.docker.images().await.unwrap();
+    let first = listed.iter().find(|image| image.is_named("web:1")).unwrap();
+    simulation.docker.remove_image(first).await.unwrap();
+    simulation.push(&compose(3)).await;
+    simulation.synced_with_tip().await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let known = simulation.store.brought_images().unwrap();
+    let names: BTreeSet<&str> = known.iter().flat_map(|image| &image.names).map(String::as_str).collect();
+    assert_eq!(names, BTreeSet::from(["web:2", "web:3"]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,5 @@
 //! The backup of the database: a second file with the tables that users rely on, which are pins, suspensions, revisions,
-//! tokens, the keys of a fleet and the agent's id. It is written with each change of these tables, and restored if the
+//! tokens, the keys of a fleet, the images that the agent brought and the agent's id. It is written with each change of these tables, and restored if the
 //! database is lost, older or damaged.
 //!
 //! Both files count the changes of these tables (`generation` in the table `meta`), so the newer one is known.
@@ -19,7 +19,7 @@ use crate::{
 use driftless_clock::Clock;
 
 /// The tables of the backup. Those that a pin or suspension needs come first.
-pub(crate) const TABLES: [&str; 13] = [
+pub(crate) const TABLES: [&str; 14] = [
     "meta",
     "pins",
     "suspensions",
@@ -33,6 +33,7 @@ pub(crate) const TABLES: [&str; 13] = [
     "fleet_invites",
     "enrolments",
     "host_requests",
+    "images",
 ];
 
 /// The tables of the backup that give access. A row that is missing in a newer database was revoked there.

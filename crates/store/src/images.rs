@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rusqlite::params;
+use rusqlite::{OptionalExtension, params};
 
 use crate::{
     error::{BoxError, Durability, Error},
@@ -20,8 +20,11 @@ impl Store {
     pub fn note_brought_image(&self, image: &BroughtImage) -> Result<(), Error> {
         self.write_twice(WHAT, Durability::Process, |transaction| {
             let mut image = image.clone();
-            let known = select(transaction)?.into_iter().find(|known| known.id == image.id);
-            if let Some(known) = known {
+            let known: Option<String> = transaction
+                .prepare_cached("SELECT image FROM images WHERE id = ?1")?
+                .query_row(params![image.id], |row| row.get(0))
+                .optional()?;
+            if let Some(known) = known.and_then(|text| readable::<BroughtImage>("an image", &text)) {
                 image.names.extend(known.names);
                 image.is_pulled |= known.is_pulled;
             }

@@ -2,6 +2,8 @@
 
 use driftless_model::{BroughtImage, ImageRetention};
 
+use driftless_store::StateDir;
+
 use super::*;
 
 fn names(names: &[&str]) -> BTreeSet<String> {
@@ -31,6 +33,23 @@ fn names_of_a_brought_image_are_collected() {
     assert_eq!(store.brought_images().unwrap().len(), 1);
     store.forget_brought_images(&store.brought_images().unwrap()).unwrap();
     assert!(store.brought_images().unwrap().is_empty());
+}
+
+#[test]
+fn brought_images_outlive_a_lost_database() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(directory.path()).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    store.agent_id().unwrap();
+    let image =
+        BroughtImage { id: "sha256:a".to_owned(), names: names(&["web:1"]), at: NOW, is_pulled: true };
+    store.note_brought_image(&image).unwrap();
+    drop(store);
+    for file in ["driftless.db", "driftless.db-wal", "driftless.db-shm"] {
+        drop(fs::remove_file(directory.path().join(file)));
+    }
+    let store = Store::open(&state, clock()).unwrap().store;
+    assert_eq!(store.brought_images().unwrap(), [image]);
 }
 
 #[test]

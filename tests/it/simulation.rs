@@ -22,7 +22,7 @@ use driftless_model::{
     ContainerId, DriftAction, FilesystemDrift, HealthStatus, Instance, Observed, OnFailure, Outcome, Policy,
     RepoUrl, Revision, SyncStatus, Timestamp, Until, digest_hex,
 };
-use driftless_store::{ContentDir, StateDir, Store};
+use driftless_store::{ContentDir, StateDir, Store, Visibility};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -736,6 +736,21 @@ async fn the_clock_may_jump() {
         it.runs_within(Duration::from_secs(1), &["db:1", "web:2", "web:2"]).await;
         it.check(&floors());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn unused_files_are_removed_after_the_clock_was_set_back() {
+    let clock = Clock::jumping(NOON.after(Duration::from_hours(365 * 24)));
+    let Clock::Jumping { epoch, .. } = clock else { panic!() };
+    let it = Simulation::prepared(&web("web:1"), clock).begun();
+    it.synced_with_tip().await;
+    epoch.store(NOON.0, Ordering::SeqCst);
+    let unused = it.contents.folder(Visibility::Public).join("0".repeat(64));
+    fs::write(&unused, "").unwrap();
+    let two_days_ago = std::time::UNIX_EPOCH + Duration::from_millis(NOON.0 - 2 * 86_400_000);
+    fs::File::options().write(true).open(&unused).unwrap().set_modified(two_days_ago).unwrap();
+    minutes(7 * 60).await;
+    assert!(!unused.exists());
 }
 
 #[tokio::test(start_paused = true)]

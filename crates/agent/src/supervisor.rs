@@ -142,7 +142,8 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         mut requests: mpsc::Receiver<Request>,
         mut recoveries: mpsc::Receiver<Recovery>,
     ) {
-        let mut next_cleanup = self.services.clock.now();
+        // Not the time of day: the clock may be set back by years.
+        let mut next_cleanup = Instant::now();
         let mut is_replaced = false;
         // Until the first pass, none counts as read: its applications are not known yet.
         let unread = self.repository_statuses().into_iter();
@@ -164,10 +165,9 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             if updated.is_some() {
                 self.publish_repositories(statuses);
             }
-            let now = self.services.clock.now();
-            if now >= next_cleanup {
+            if Instant::now() >= next_cleanup {
                 self.remove_unused_contents();
-                next_cleanup = now.after(CLEANUP_INTERVAL);
+                next_cleanup = Instant::now() + CLEANUP_INTERVAL;
             }
             tokio::select! {
                 () = self.stop.cancelled() => return,
@@ -192,7 +192,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                 () = change_of_state_directory(&self.services.store, is_replaced) => {}
                 // No wake says that the holder of a name or port is gone, or that the database can be read again.
                 () = sleep(CONFLICT_INTERVAL), if has_unread || self.claims.are_disputed() => {}
-                () = sleep_until(Instant::now() + CLEANUP_INTERVAL) => {}
+                () = sleep_until(next_cleanup) => {}
             }
         }
     }

@@ -101,8 +101,8 @@ impl Submodules {
         self.below(files, &self.remote, "", &mut descent)
     }
 
-    /// Keeps the submodules that these commits need and forgets the rest. If that is unknown, all are kept. The mirror of one that no commit
-    /// has any more is removed in the next life of the agent.
+    /// Keeps the submodules that these commits need and forgets the rest. If that is unknown, all are kept. The mirror of one that none of
+    /// them has is removed in the next life of the agent.
     pub(super) fn keep(&self, mirror: &Arc<Mirror>, commits: &BTreeSet<ObjectId>) {
         let mut descent =
             Traversal { above: vec![self.remote.to_string()], count: 0, limits: None, met: BTreeMap::new() };

@@ -143,8 +143,9 @@ impl Store {
             Ok(())
         })?;
         // The next removal tries it again.
-        if let Err(error) = self.remove_former_revisions() {
-            tracing::warn!(%error, "could not remove the revisions of former applications");
+        let removed = self.remove_former_revisions().and_then(|()| self.remove_former_events());
+        if let Err(error) = removed {
+            tracing::warn!(%error, "could not remove the revisions and events of former applications");
         }
         Ok(true)
     }

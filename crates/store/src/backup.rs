@@ -1,6 +1,6 @@
 //! The backup of the database: a second file with the tables that users rely on, which are pins, suspensions, revisions,
-//! tokens, the keys of a fleet, the images that the agent brought and the agent's id. It is written with each change of these tables, and restored if the
-//! database is lost, older or damaged.
+//! tokens, the keys of a fleet, the images that the agent brought and the agent's id. It is written with each change of these
+//! tables, and restored if the database is lost, older or damaged.
 //!
 //! Both files count the changes of these tables (`generation` in the table `meta`), so the newer one is known.
 

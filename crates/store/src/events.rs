@@ -1,4 +1,4 @@
-//! The event log: events with ascending numbers, of which the newest are kept.
+//! The event log: events with ascending numbers, of which the newest are kept, also those of each application.
 
 use rusqlite::params;
 
@@ -11,6 +11,9 @@ use driftless_model::{AppName, Event};
 /// The number of events that are kept, over all applications.
 const MAX_EVENTS: i64 = 10_000;
 
+/// The number of events of one application that are kept beyond that, so that a busy one does not end the history of the others.
+const MAX_OF_APPLICATION: i64 = 100;
+
 impl Store {
     /// Stores an event and returns it with its number. Its own `sequence` is ignored.
     pub fn append_event(&self, event: Event) -> Result<Event, Error> {
@@ -19,10 +22,34 @@ impl Store {
                 .prepare_cached("INSERT INTO events (app, event) VALUES (?1, ?2)")?
                 .execute(params![event.app.as_str(), to_json(&event)?])?;
             let sequence = transaction.last_insert_rowid();
-            transaction
-                .prepare_cached("DELETE FROM events WHERE sequence <= ?1")?
-                .execute(params![sequence.saturating_sub(MAX_EVENTS)])?;
+            // The one that is not among the newest any more, and older ones that were kept for the application.
+            for condition in ["sequence = ?1", "app = ?2 AND sequence <= ?1"] {
+                transaction
+                    .prepare_cached(&format!(
+                        "DELETE FROM events WHERE {condition} AND sequence < (
+                             SELECT newer.sequence FROM events AS newer WHERE newer.app = events.app
+                             ORDER BY newer.sequence DESC LIMIT 1 OFFSET ?3
+                         )"
+                    ))?
+                    .execute(params![
+                        sequence.saturating_sub(MAX_EVENTS),
+                        event.app.as_str(),
+                        MAX_OF_APPLICATION - 1
+                    ])?;
+            }
             Ok(Event { sequence: from_sql(sequence), ..event })
+        })
+    }
+
+    /// Removes what was kept of applications that the database does not have any more.
+    pub(crate) fn remove_former_events(&self) -> Result<(), Error> {
+        self.write("events", Durability::Process, |transaction| {
+            transaction.execute(
+                "DELETE FROM events WHERE sequence <= (SELECT max(sequence) FROM events) - ?1
+                 AND app NOT IN (SELECT app FROM applications)",
+                params![MAX_EVENTS],
+            )?;
+            Ok(())
         })
     }
 

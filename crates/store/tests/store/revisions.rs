@@ -193,6 +193,41 @@ fn newest_ten_thousand_events_are_kept() {
 }
 
 #[test]
+fn busy_application_leaves_the_events_of_others() {
+    let store = memory();
+    let append = |app: &str, count: u32| {
+        for number in 0..count {
+            let event = Event {
+                sequence: 0,
+                at: NOW,
+                app: AppName::from(app),
+                kind: EventKind::Warning,
+                reason: "RolledBack".to_owned(),
+                object: String::new(),
+                message: number.to_string(),
+                actor: None,
+            };
+            store.append_event(event).unwrap();
+        }
+    };
+    let kept = |app: &str| store.newest_events(1000, Some(&AppName::from(app))).unwrap();
+    append("shop", 150);
+    append("wiki", 1);
+    append("busy", 10_100);
+    assert_eq!((kept("shop").len(), kept("wiki").len()), (100, 1));
+    assert_eq!(kept("shop")[0].message, "50");
+    assert_eq!(store.events(0, usize::MAX, None).unwrap().len(), 10_101);
+    append("shop", 1);
+    assert_eq!((kept("shop").len(), kept("shop")[99].message.as_str()), (100, "0"));
+    // Of an application that is gone, nothing more is kept.
+    for app in ["wiki", "former"] {
+        store.remember_application(&AppName::from(app), &serde_json::json!({}), "infra").unwrap();
+    }
+    assert!(store.forget_application(&AppName::from("former")).unwrap());
+    assert_eq!((kept("shop").len(), kept("wiki").len()), (1, 1));
+}
+
+#[test]
 fn revisions_of_applications_removed_long_ago_go() {
     let clock = Clock::jumping(NOW);
     let Clock::Jumping { epoch, .. } = clock else { panic!() };

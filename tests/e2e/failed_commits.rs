@@ -83,6 +83,24 @@ async fn failed_commit_is_rolled_back_once_and_survives_a_kill() {
     assert!(code != 0 && error.contains("no failed commit"), "{code}: {error}");
 }
 
+/// The engine refuses some settings only when it creates a container.
+#[tokio::test]
+async fn definition_that_the_engine_refuses_stops_nothing() {
+    let site = site("refused", "pause");
+    let good = web("1.0", "/healthz");
+    let first = site.compose(&good);
+    let agent = site.agent().await;
+    agent.settled(&first).await;
+    let running = site.container("web").id();
+    let logging = "    logging: {driver: json-file, options: {max-colour: red}}\n    healthcheck:\n";
+    site.compose(&good.replace("    healthcheck:\n", logging));
+    agent.sync().await;
+    let found = agent.until("the commit has failed", |it| failed(it, "RolloutsPaused")).await;
+    assert_eq!(site.container("web").id(), running, "{}", found.status.message);
+    let left = site.docker.run(&["ps", "--all", "--quiet", "--filter", "label=driftless.trial"]);
+    assert_eq!(left.trim(), "");
+}
+
 #[tokio::test]
 async fn health_lost_soon_after_a_commit_rolls_it_back() {
     let site = site("lost-health", "rollback");

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use driftless_agent::{RequestError, RequestKind, Rollback};
 use driftless_clock::Clock;
@@ -98,6 +98,74 @@ async fn failed_commit_goes_back_once_and_is_skipped() {
     assert_eq!(creations(&it, "web:2"), made, "{}", it.story());
     assert_eq!(events(&it, "RolledBack").len(), 1);
     it.check(&BTreeMap::from([("web", 2)]));
+}
+
+/// A service that is stopped before its successor starts, as both would write to its data.
+fn writer(name: &str, image: &str, more: &str) -> String {
+    format!("  {name}:\n    image: {image}\n    restart: always\n    volumes: ['data-{name}:/data']\n{more}")
+}
+
+/// Both halves of a file with one service that has a volume.
+fn with_data(name: &str, services: &str) -> String {
+    format!("services:\n{services}volumes: {{'data-{name}': {{}}}}\n")
+}
+
+fn reject(it: &Simulation, image: &str) {
+    let rejected = [(image.to_owned(), "unknown log opt 'max-size'".to_owned())];
+    it.docker.faults(|faults| faults.rejected = rejected.into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejected_definition_stops_no_running_container() {
+    let guest = "  guest:\n    image: guest:1\n    restart: always\n    network_mode: 'service:vpn'\n";
+    for (name, more) in [("db", ""), ("vpn", guest)] {
+        let version = |number: u32| with_data(name, &writer(name, &format!("{name}:{number}"), more));
+        let it = prepared(&version(1), OnFailure::Pause).begun();
+        it.synced_with_tip().await;
+        let (running, before) = (it.images(), it.docker.transcript().len());
+        reject(&it, &format!("{name}:2"));
+        let began = Instant::now();
+        it.push(&version(2)).await;
+        it.until("the commit has failed", is_paused).await;
+        assert!(began.elapsed() < Duration::from_secs(30), "not after its deadline: {}", it.story());
+        minutes(30).await;
+        assert_eq!(it.images(), running, "{}", it.story());
+        let is_down = |observed: &driftless_model::Observed| {
+            observed.instances.values().any(|instance| !instance.is_running())
+        };
+        let transcript = it.docker.transcript();
+        assert!(!transcript[before..].iter().any(|entry| is_down(&entry.after)), "{}", it.story());
+        let history = it.store.revisions(&app()).unwrap();
+        let Outcome::Failed { reason } = &history[0].outcome else { panic!("{history:?}") };
+        assert!(reason.contains("unknown log opt 'max-size'"), "{reason}");
+        assert!(reason.ends_with("the running container is kept"), "{reason}");
+        let good = it.push(&version(3)).await;
+        it.synced(&good).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn definition_is_tried_once_in_a_rollout() {
+    let replicas = "    deploy: {replicas: 3}\n";
+    let version = |number: u32| with_data("web", &writer("web", &format!("web:{number}"), replicas));
+    let it = prepared(&version(1), OnFailure::Pause).begun();
+    it.synced_with_tip().await;
+    assert_eq!(it.docker.trials(), 0, "nothing ran that could be stopped");
+    let second = it.push(&version(2)).await;
+    it.synced(&second).await;
+    assert_eq!(it.docker.trials(), 1, "{}", it.story());
+    assert_eq!(it.images(), ["web:2"; 3]);
+}
+
+/// Nothing runs yet, so nothing is tried, and the creation itself fails.
+#[tokio::test(start_paused = true)]
+async fn rejected_creation_fails_its_commit_at_once() {
+    let it = prepared(&with_data("db", &writer("db", "db:1", "")), OnFailure::Pause);
+    reject(&it, "db:1");
+    let began = Instant::now();
+    let it = it.begun();
+    it.until("the commit has failed", is_paused).await;
+    assert!(began.elapsed() < Duration::from_secs(30), "{}", it.story());
 }
 
 #[tokio::test(start_paused = true)]

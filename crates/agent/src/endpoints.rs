@@ -13,9 +13,7 @@ use driftless_docker::{CommandResult, Docker};
 use driftless_model::{
     AppName, ContainerId, EngineKind, Observed, ReadyAddresses, ReadyEndpoints, Record, Stack, Timestamp,
 };
-use driftless_plan::{
-    Drain, Plan, ProxyEndpoints, has_proxies, proxy_endpoints, stopped_at_once, undecided_stops,
-};
+use driftless_plan::{Drain, Plan, ProxyEndpoints, has_proxies, proxy_endpoints, undecided_stops};
 use futures_util::{StreamExt, future::join_all, stream};
 use tokio::{
     sync::{Mutex, MutexGuard},
@@ -112,14 +110,15 @@ impl Stopping {
 }
 
 impl EndpointReports {
-    /// Reports changed endpoints before a plan is executed.
+    /// Reports changed endpoints before a plan is executed, which stops some containers at once.
     pub(crate) async fn send<D: Docker>(
         &mut self,
         context: &AppContext,
         docker: &Arc<D>,
         (stack, observed, plan): (&Stack, &Observed, &Plan),
+        stopped: &BTreeSet<ContainerId>,
     ) -> Reported {
-        let proxies = proxy_endpoints(stack, observed, plan, &stopped_at_once(plan));
+        let proxies = proxy_endpoints(stack, observed, plan, stopped);
         context.proxies().set(context.name(), &proxies);
         let lost: Vec<_> =
             proxies.iter().map(|proxy| (proxy.container.clone(), proxy.loses.clone())).collect();

@@ -22,6 +22,7 @@ use crate::{
     error::chain,
     images::tasks::{ImageState, ImageTasks, ReadContext},
     interrupt::Interrupt,
+    trials::RejectedStops,
     turns::Turn,
 };
 
@@ -42,6 +43,8 @@ pub(crate) struct Executor<'a, D> {
     pub(crate) turn: &'a Turn<'a>,
     /// Objects in a backoff: their steps are skipped.
     pub(crate) held: &'a BTreeSet<String>,
+    /// Steps that must not begin.
+    pub(crate) rejected: &'a RejectedStops,
     /// Ends the plan early.
     pub(crate) interrupt: &'a Interrupt,
     /// Called with the index of a step and its outcome when the step has ended.
@@ -64,7 +67,7 @@ pub(crate) struct Executed {
 /// Performs all steps that are possible now.
 pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -> Executed {
     let Executor { docker, contents, app, mask, images, read_context, turn, .. } = executor;
-    let Executor { drains, stopping, held, interrupt, report, .. } = executor;
+    let Executor { drains, stopping, held, rejected, interrupt, report, .. } = executor;
     let mut outcomes: Vec<Option<StepOutcome>> = vec![None; plan.steps.len()];
     let mut begun = BTreeSet::new();
     let mut running = FuturesUnordered::new();
@@ -85,6 +88,12 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
             if one_failed || held.contains(step.action.object()) || (is_interrupted && !goes_on) {
                 begun.insert(index);
                 outcomes[index] = Some(StepOutcome::Skipped);
+                continue;
+            }
+            if let Some(outcome) = rejected.outcome(index) {
+                begun.insert(index);
+                report(index, outcome);
+                outcomes[index] = Some(outcome.clone());
                 continue;
             }
             if !is_ready || running.len() >= turn.concurrent_steps() {

@@ -92,6 +92,7 @@ mod status;
 mod supervisor;
 mod swarm;
 mod ticket;
+mod trials;
 mod turns;
 mod unpublished;
 mod wakes;

@@ -13,7 +13,7 @@ use driftless_metrics::{Called, EngineCall, Metrics};
 use driftless_model::{
     AgentId, AppName, Build, ContainerId, DiskSpace, Healthcheck, ListedImage, Observed, Timestamp,
 };
-use driftless_plan::{Action, SwarmAction};
+use driftless_plan::{Action, Creation, SwarmAction};
 
 /// Measures the calls to an engine. A call that is dropped before its end is not counted.
 pub(crate) struct MeasuredEngine<D> {
@@ -56,6 +56,11 @@ impl<D: Docker> Docker for MeasuredEngine<D> {
     ) -> Result<Effect, Error> {
         // Boxed: the future of each step of each application would be as large as the largest action.
         self.measure(call(action), Box::pin(self.engine.perform(app, action, progress))).await
+    }
+
+    async fn try_definition(&self, creation: &Creation) -> Result<(), Error> {
+        let trial = Box::pin(self.engine.try_definition(creation));
+        self.measure(EngineCall::new("try_container"), trial).await
     }
 
     async fn build(

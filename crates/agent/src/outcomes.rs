@@ -22,6 +22,12 @@ pub(crate) fn gets_image(action: &Action) -> bool {
     matches!(action, PullImage { .. } | VerifyImage { .. } | BuildImage { .. } | ImportImage { .. })
 }
 
+/// Whether a step creates a container, or makes way for one that is created after it. If the engine rejects that for good, the
+/// definition is the fault.
+pub(crate) fn creates(action: &Action) -> bool {
+    matches!(action, Action::CreateInstance(_) | Action::StopInstance { .. })
+}
+
 /// The objects in a backoff at this moment.
 pub(crate) fn held_objects(record: &Record, now: Timestamp) -> BTreeSet<String> {
     let held = record.failures.iter().filter(|(_, attempt)| attempt.next > now);
@@ -63,7 +69,7 @@ pub(crate) fn count_failures(record: &mut Record, plan: &Plan, executed: &Execut
             }
             // It is remembered by the version that failed, and has no backoff.
             StepOutcome::Failed { is_final: true, .. } if matches!(step.action, Action::ReplaceAgent(_)) => {}
-            StepOutcome::Failed { error, .. } if !gets_image(&step.action) => {
+            StepOutcome::Failed { error, is_final, .. } if !gets_image(&step.action) => {
                 let before = record.failures.get(&object).map_or(0, |attempt| attempt.count);
                 let count = before.saturating_add(1);
                 // After a refusal the next round observes again at once; the object is held back only if that does
@@ -75,11 +81,18 @@ pub(crate) fn count_failures(record: &mut Record, plan: &Plan, executed: &Execut
                     record.sync = Some(attempt.clone());
                     is_one_held = true;
                 }
+                if *is_final && creates(&step.action) {
+                    record.rejected.insert(object.clone());
+                } else {
+                    record.rejected.remove(&object);
+                }
                 record.failures.insert(object, attempt);
             }
             StepOutcome::Failed { .. } | StepOutcome::Skipped => {}
         }
     }
+    let Record { failures, rejected, .. } = &mut *record;
+    rejected.retain(|object| failures.contains_key(object));
     if record.failures.is_empty() {
         record.sync = None;
     }

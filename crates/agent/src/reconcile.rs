@@ -48,7 +48,8 @@ use crate::{
     observe::{Observer, show_check_outputs},
     other_agents::{other_owner::OtherOwner, ownership::Own},
     outcomes::{
-        count_failures, gets_image, held_objects, log_step, report_images, report_step, with_outcomes,
+        count_failures, creates, gets_image, held_objects, log_step, report_images, report_step,
+        with_outcomes,
     },
     probe::Prober,
     publish::Publisher,
@@ -64,6 +65,7 @@ use crate::{
         fetch::SwarmFetch,
     },
     ticket::{Ticket, Tickets},
+    trials::{RejectedStops, Trials},
     turns::Turns,
     unpublished::Unpublished,
 };
@@ -119,6 +121,7 @@ pub(crate) struct Reconciler<D, S> {
     image_updates: ImageUpdates,
     other_owner: OtherOwner,
     endpoints: EndpointReports,
+    trials: Trials,
     turns: Arc<Turns>,
     engine: EngineState,
     stop: CancellationToken,
@@ -169,6 +172,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             images: ImageTasks::new(wake, shared.builds.clone(), context.store().clone(), context.clock()),
             other_owner: OtherOwner::default(),
             endpoints: EndpointReports::default(),
+            trials: Trials::default(),
             turns: Arc::clone(&shared.turns),
             engine: shared.engine.clone(),
             stop,
@@ -288,7 +292,9 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let failure_may_come = self.failure_may_come(&target, &observed, &plan, now);
         // Before the steps, because a pod that they stop must not get new connections; and before the status, because who
         // reads that all is ready may connect at once.
-        let reported = self.report_endpoints(&target, &observed, &plan).await;
+        let rejected = self.rejected_stops(&observed, &plan, &mask).await;
+        let stopped = rejected.stopped_at_once(&plan);
+        let reported = self.report_endpoints(&target, &observed, &plan, &stopped).await;
         self.publish_round(masked, &target, &observed, &plan, now);
         let next = if plan.steps.is_empty() {
             let scan = self.observer.start_scans(&target.policy, &observed, self.record.get());
@@ -297,7 +303,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             self.context.ownership().claimed(interrupt.token()).await;
             Next::Round
         } else {
-            self.act(&target, &planned, (&observed, &reported.too_early), &plan, interrupt).await
+            let kept = (&reported.too_early, &rejected);
+            self.act(&target, &planned, (&observed, kept), &plan, interrupt).await
         };
         // The database has no record of an application that was removed.
         let is_stored = !self.revisions.is_forgotten();
@@ -623,12 +630,24 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         target: &TargetRevision,
         observed: &Observed,
         plan: &Plan,
+        stopped: &BTreeSet<ContainerId>,
     ) -> Reported {
         if self.other_owner.reason().is_some() {
             return Reported::default();
         }
         let round = (&*target.stack, observed, plan);
-        self.endpoints.send(&self.context, self.observer.docker(), round).await
+        self.endpoints.send(&self.context, self.observer.docker(), round, stopped).await
+    }
+
+    /// The stops of a plan that must not begin. An agent that does not hold its id yet creates nothing, so it tries nothing.
+    async fn rejected_stops(&mut self, observed: &Observed, plan: &Plan, mask: &Mask) -> RejectedStops {
+        let is_unclaimed = self.context.ownership().own() == Own::Unclaimed;
+        if is_unclaimed || plan.steps.is_empty() || self.engine.error().is_some() {
+            return RejectedStops::default();
+        }
+        let held = held_objects(self.record.get(), self.context.now());
+        let docker: &D = self.observer.docker();
+        Box::pin(self.trials.rejected_stops(docker, (plan, observed), &held, mask)).await
     }
 
     /// The repository that has the application now, if it is followed: another one may take over an application.
@@ -690,12 +709,13 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         self.revisions.forget_removed(&self.context, &self.desired, target, observed);
     }
 
-    /// Performs the steps of a plan, without those that stop one of the containers `too_early`, and what comes after them.
+    /// Performs the steps of a plan, without those that stop one of the containers `too_early` or are `rejected`, and what comes
+    /// after them.
     async fn act(
         &mut self,
         target: &TargetRevision,
         planned: &Target<'_>,
-        (observed, too_early): (&Observed, &BTreeSet<ContainerId>),
+        (observed, (too_early, rejected)): (&Observed, (&BTreeSet<ContainerId>, &RejectedStops)),
         plan: &Plan,
         interrupt: &Interrupt,
     ) -> Next {
@@ -711,7 +731,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let mut held = held_objects(self.record.get(), self.context.now());
         held.extend(plan::stops_of(plan, too_early));
         let drains = plan::drains(&target.stack, observed, plan);
-        let stopping = Stopping::new(plan::stopped_at_once(plan));
+        let stopping = Stopping::new(rejected.stopped_at_once(plan));
         let context = &self.context;
         let mut report = |index: usize, outcome: &StepOutcome| {
             let Some(step) = plan.steps.get(index) else { return };
@@ -730,6 +750,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             stopping: &stopping,
             turn: &turn,
             held: &held,
+            rejected,
             interrupt,
             report: &mut report,
         };
@@ -764,10 +785,11 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             self.mounts.forget();
         }
         self.publisher.set_last_plan(steps, now);
-        // After a failed pull, build or version of the agent, the next round plans with that knowledge.
+        // After a failed pull, build or version of the agent, or a rejected definition, the next round plans with that knowledge.
         let is_shown_next = |(step, outcome): (&plan::Step, &StepOutcome)| {
             let StepOutcome::Failed { is_final, .. } = outcome else { return false };
-            gets_image(&step.action) || (*is_final && matches!(step.action, Action::ReplaceAgent(_)))
+            let is_replacement = matches!(step.action, Action::ReplaceAgent(_));
+            gets_image(&step.action) || (*is_final && (is_replacement || creates(&step.action)))
         };
         let is_one_shown_next = plan.steps.iter().zip(&executed.outcomes).any(is_shown_next);
         if executed.has_acted || is_one_shown_next || (!executed.refused.is_empty() && !is_held) {

@@ -438,6 +438,7 @@ mod tests {
             ports: Vec::new(),
             workload: String::new(),
             mounts: Vec::new(),
+            is_trial: false,
         };
         InspectedContainer { listed: Arc::new(listed), instance: Arc::new(instance) }
     }

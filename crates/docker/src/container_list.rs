@@ -59,6 +59,9 @@ pub(crate) struct ListedContainer {
     /// Volumes and paths of the host.
     #[serde(default)]
     pub mounts: Vec<HostMount>,
+    /// It only shows whether the engine accepts a definition, and is removed at once. The list leaves it out.
+    #[serde(skip)]
+    pub is_trial: bool,
 }
 
 impl ListedContainer {
@@ -86,7 +89,7 @@ impl ContainerList {
             let request = connection.transport().send_json(Method::GET, &path, Vec::new());
             rows.append(&mut within(DEADLINE, request).await?);
         }
-        for Row(id, listed) in rows {
+        for Row(id, listed) in rows.into_iter().filter(|Row(_, listed)| !listed.is_trial) {
             let known = before.containers.get(&id).filter(|known| ***known == listed);
             let listed = known.map_or_else(|| Arc::new(listed), Arc::clone);
             containers.insert(id, listed);
@@ -153,6 +156,8 @@ struct Labels {
     agent: Option<AgentId>,
     #[serde(rename = "driftless.update")]
     update: Option<String>,
+    #[serde(rename = "driftless.trial")]
+    trial: Option<String>,
     #[serde(rename = "driftless.workload")]
     workload: Option<String>,
     #[serde(rename = "com.docker.compose.project")]
@@ -229,7 +234,8 @@ struct SummaryEndpoint {
 impl From<Summary> for Row {
     fn from(summary: Summary) -> Self {
         let Summary { id, names, image_id, state, status, labels, ports, network_settings, mounts } = summary;
-        let Labels { app, agent, update, workload, project, service, oneoff } = labels.unwrap_or_default();
+        let Labels { app, agent, update, trial, workload, project, service, oneoff } =
+            labels.unwrap_or_default();
         let is_one_off = oneoff.is_some_and(|it| it.eq_ignore_ascii_case("true"));
         let project = project.filter(|_| service.is_some() && !is_one_off);
         let workload = workload.or(service).unwrap_or_default();
@@ -288,6 +294,7 @@ impl From<Summary> for Row {
                 ports,
                 workload,
                 mounts,
+                is_trial: trial.is_some(),
             },
         )
     }
@@ -361,13 +368,14 @@ mod tests {
     fn labels_are_read_under_the_names_they_are_written() {
         let labels: Labels = serde_json::from_value(serde_json::json!({
             (label::APPLICATION): "shop", (label::AGENT): "a1", (label::UPDATE): "new", "other": "x",
-            (label::WORKLOAD): "db",
+            (label::WORKLOAD): "db", (label::TRIAL): "a2",
             (label::compose::PROJECT): "p", (label::compose::SERVICE): "web", (label::compose::ONEOFF): "False",
         }))
         .unwrap();
         assert_eq!(labels.app, Some("shop".into()));
         assert_eq!(labels.agent, Some("a1".into()));
         assert_eq!(labels.update, Some("new".into()));
+        assert_eq!(labels.trial, Some("a2".into()));
         assert_eq!(labels.workload, Some("db".into()));
         let compose = [labels.project, labels.service, labels.oneoff].map(Option::unwrap);
         assert_eq!(compose, ["p", "web", "False"]);

@@ -11,7 +11,7 @@ use driftless_model::{
     InstanceId, ListedImage, Observed, Peer, Platform, Protocol, Stack, SwarmFileKind, Timestamp, Workload,
     WorkloadName, swarm_service_name, wanted_data,
 };
-use driftless_plan::{Action, SwarmResult};
+use driftless_plan::{Action, Creation, SwarmResult};
 use tokio::sync::broadcast;
 
 use crate::{
@@ -43,6 +43,10 @@ pub trait Docker: Send + Sync + 'static {
         action: &Action,
         progress: &(dyn Fn(String) + Send + Sync),
     ) -> impl Future<Output = Result<Effect, Error>> + Send;
+
+    /// Asks whether the engine accepts a definition, by a container under another name that is never started and is removed at
+    /// once. Only [`Error::Rejected`] says that it does not.
+    fn try_definition(&self, creation: &Creation) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Builds an image and tags it with `image` and with the tags of the build. Unchanged steps come from the
     /// engine's cache. `progress` receives each step and the last line of output. Dropping the future ends the build.

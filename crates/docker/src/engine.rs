@@ -7,7 +7,7 @@ use driftless_config::DockerHost;
 use driftless_model::{
     AgentId, AppName, Build, ContainerId, DiskSpace, Healthcheck, ListedImage, Observed, Timestamp,
 };
-use driftless_plan::Action;
+use driftless_plan::{Action, Creation};
 use tokio::sync::{Notify, broadcast};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -225,6 +225,10 @@ impl Docker for Engine {
         self.actions.perform(app, action, progress).await
     }
 
+    async fn try_definition(&self, creation: &Creation) -> Result<(), Error> {
+        self.actions.try_definition(creation).await
+    }
+
     async fn build(
         &self,
         _app: &AppName,
@@ -300,6 +304,9 @@ impl Docker for Engine {
 
     async fn claim(&self, agent: &AgentId, patience: Duration) -> Result<Claim, Error> {
         let claimed = self.claims.claim(agent, patience).await;
+        if matches!(claimed, Ok(Claim::Granted)) {
+            self.actions.remove_left_trials(agent).await;
+        }
         claimed.map_err(|error| error.classify("find out whether another agent lives on this engine"))
     }
 

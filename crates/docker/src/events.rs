@@ -449,6 +449,10 @@ impl EventWatcher {
         if !is_known || IGNORED.contains(&action_name) {
             return;
         }
+        // It is removed at once, and no list has it.
+        if kind == "container" && attributes.contains_key(label::TRIAL) {
+            return;
+        }
         // A claim was heard when it arrived.
         if kind == "volume" && agent_claims::is_claim(&id) {
             return;

@@ -17,7 +17,7 @@
 //! | `agent_claims` | which agents live on the engine, and whose objects belong to this agent |
 //! | `agent_update` | the containers of an agent that is being replaced, for the helper container |
 //! | `stray_processes` | processes of a container that the engine does not know, for the helper container that ends them |
-//! | `actions` | the steps: containers, networks, volumes, hooks, images |
+//! | `actions` | the steps: containers, networks, volumes, hooks, images; trials of definitions |
 //! | `swarm` | services, tasks and configs of a Docker Swarm |
 //! | `image_list` | the images with the containers that use them |
 //! | `image_build` | builds with `BuildKit` or the classic builder |

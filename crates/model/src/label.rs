@@ -87,6 +87,9 @@ pub const EMPTY: &str = "driftless.empty";
 /// On a container that is never started and prepares a volume of another one: the id of that one.
 pub const STAND_IN: &str = "driftless.volume-setup";
 
+/// On a container that is never started and shows whether the engine accepts a definition: the agent that tries it.
+pub const TRIAL: &str = "driftless.trial";
+
 /// On the helper container that ends processes of another container: the id of that one.
 pub const STRAY_PROCESSES: &str = "driftless.stray-processes";
 

@@ -165,6 +165,9 @@ pub struct Record {
     pub verified_images: VerifiedImages,
     /// Actions that the engine would not do, by the object they act on. Others go on meanwhile.
     pub failures: BTreeMap<String, Attempt>,
+    /// Those of these objects whose definition the engine rejected: another try without a change fails in the same way.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub rejected: BTreeSet<String>,
     /// Files changed inside containers, and by whom.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub inside: BTreeMap<ContainerId, KnownInside>,
@@ -281,6 +284,7 @@ impl Record {
             ends: _,
             heals: _,
             failures: _,
+            rejected: _,
             sync: _,
             progress: _,
             resumed: _,

@@ -7,7 +7,7 @@ use driftless_model::{ContainerId, Format, Mount, MountSource, label};
 use driftless_plan::{Creation, RequiredSignature};
 use http::Method;
 
-use super::{downward, first_start, networks::Networks};
+use super::{downward, first_start, networks::Networks, trial};
 use crate::{
     attribution::Attribution,
     call_error::CallError,
@@ -45,56 +45,9 @@ impl Creator {
     /// not started, and the planner sees the missing network and plans to connect it.
     pub(super) async fn create(&self, creation: &Creation) -> Result<ContainerId, Error> {
         let doing = format!("create {}", creation.name);
-        let classify = |error: CallError| error.classify(&doing);
-        let version = self.connection.api_version().await.map_err(classify)?;
-        if let Some(message) = self.objection(creation).await.map_err(classify)? {
-            return Err(Error::Rejected { doing, message });
-        }
-        if let Some(made) = &creation.made_image {
-            self.keep_name(&creation.container.image, made).await.map_err(classify)?;
-        }
-        self.check_signature(creation).await?;
-        self.check_volumes(creation).await?;
-        let inheriting = self.with_lasting_volumes(creation).await.map_err(classify)?;
-        let creation = &*inheriting;
-        let values = downward::values(&self.connection, creation).await.map_err(classify)?;
-        let paths = self.connection.host_paths();
-        let to_engine::CreateCall { mut body, connect_after, mac_address } =
-            to_engine::create_call(creation, values, &paths, version)
-                .map_err(|error| Error::Rejected { doing: doing.clone(), message: error.to_string() })?;
-        if self.connection.is_podman() {
-            body = podman::without_its_defaults(body);
-        }
-        let traits = self.connection.defaults().engine_traits();
-        if let Some(all) = traits.cpus_exceeded_by(&creation.container.resources)
-            && creation.format == Format::Kubernetes
-        {
-            // A cluster accepts a limit above the CPUs of a node; the engine refuses it.
-            body.host_config.get_or_insert_default().nano_cpus = i64::try_from(all).ok();
-        }
-        if creation.format == Format::Compose {
-            // Docker Compose compares it with the image that the name stands for, and shows it.
-            let name = body.image.as_deref().unwrap_or_default();
-            if let Some(image) = self.inventory.image(name).await.map_err(classify)? {
-                let labels = body.labels.get_or_insert_default();
-                labels.insert(label::compose::IMAGE.to_owned(), image.id.clone());
-            }
-        }
-        // The body is large, and the future of every step would be as large with it.
-        let created = match mac_address {
-            Some(mac_address) => Box::pin(self.send_create(creation, body, mac_address)).await,
-            None => Box::pin(self.call_create(creation, body)).await,
-        };
-        let id = match created {
-            Ok(id) => ContainerId(id),
-            // An interrupted call may have succeeded, and then the container with this name is the wanted one. But
-            // labels can be copied: only the planner can tell, after another observation.
-            // Docker answers with status 409, Podman with 500.
-            Err(error) if error.contains(&["is already in use by"]) => return Err(error.refused(&doing)),
-            Err(error) => {
-                return Err(self.classify_error(error.without_values(&creation.container.env), &doing));
-            }
-        };
+        let call = Box::pin(self.create_call(creation, &doing)).await?;
+        let to_engine::CreateCall { body, connect_after, mac_address } = call;
+        let id = ContainerId(self.send(creation, body, mac_address, &doing).await?);
         let settings = &creation.container.host;
         if !settings.post_start.is_empty() || !settings.pre_stop.is_empty() {
             self.attribution.record_hooks(&id);
@@ -107,6 +60,85 @@ impl Creator {
             })?;
         }
         Ok(id)
+    }
+
+    /// Asks the engine whether it accepts a definition, by a container that is removed at once: see [`trial`].
+    pub(super) async fn try_definition(&self, creation: &Creation) -> Result<(), Error> {
+        let doing = format!("create {}", creation.name);
+        let trial = trial::of(creation);
+        let call = Box::pin(self.create_call(&trial, &doing)).await?;
+        let to_engine::CreateCall { mut body, connect_after: _, mac_address } = call;
+        // It is no container of an application.
+        let labels = [(label::TRIAL.to_owned(), creation.agent.to_string())];
+        body.labels = Some(labels.into_iter().collect());
+        let left = trial::remove(&self.connection, &trial.name).await;
+        left.map_err(|error| error.classify(&doing))?;
+        let id = self.send(&trial, body, mac_address, &doing).await?;
+        let removed = trial::remove(&self.connection, &id).await;
+        removed.map_err(|error| error.classify(&doing))
+    }
+
+    /// The call that creates a container. Fails if it is known before the call that it cannot succeed.
+    async fn create_call(&self, creation: &Creation, doing: &str) -> Result<to_engine::CreateCall, Error> {
+        let classify = |error: CallError| error.classify(doing);
+        let rejected = |message| Error::Rejected { doing: doing.to_owned(), message };
+        let version = self.connection.api_version().await.map_err(classify)?;
+        if let Some(message) = self.objection(creation).await.map_err(classify)? {
+            return Err(rejected(message));
+        }
+        if let Some(made) = &creation.made_image {
+            self.keep_name(&creation.container.image, made).await.map_err(classify)?;
+        }
+        self.check_signature(creation).await?;
+        self.check_volumes(creation).await?;
+        let inheriting = self.with_lasting_volumes(creation).await.map_err(classify)?;
+        let creation = &*inheriting;
+        let values = downward::values(&self.connection, creation).await.map_err(classify)?;
+        let paths = self.connection.host_paths();
+        let mut call = to_engine::create_call(creation, values, &paths, version)
+            .map_err(|error| rejected(error.to_string()))?;
+        if self.connection.is_podman() {
+            call.body = podman::without_its_defaults(call.body);
+        }
+        let traits = self.connection.defaults().engine_traits();
+        if let Some(all) = traits.cpus_exceeded_by(&creation.container.resources)
+            && creation.format == Format::Kubernetes
+        {
+            // A cluster accepts a limit above the CPUs of a node; the engine refuses it.
+            call.body.host_config.get_or_insert_default().nano_cpus = i64::try_from(all).ok();
+        }
+        if creation.format == Format::Compose {
+            // Docker Compose compares it with the image that the name stands for, and shows it.
+            let name = call.body.image.as_deref().unwrap_or_default();
+            if let Some(image) = self.inventory.image(name).await.map_err(classify)? {
+                let labels = call.body.labels.get_or_insert_default();
+                labels.insert(label::compose::IMAGE.to_owned(), image.id.clone());
+            }
+        }
+        Ok(call)
+    }
+
+    /// Sends the call. Returns the id of the container.
+    async fn send(
+        &self,
+        creation: &Creation,
+        body: api::ContainerCreateBody,
+        mac_address: Option<String>,
+        doing: &str,
+    ) -> Result<String, Error> {
+        // The body is large, and the future of every step would be as large with it.
+        let created = match mac_address {
+            Some(mac_address) => Box::pin(self.send_create(creation, body, mac_address)).await,
+            None => Box::pin(self.call_create(creation, body)).await,
+        };
+        match created {
+            Ok(id) => Ok(id),
+            // An interrupted call may have succeeded, and then the container with this name is the wanted one. But
+            // labels can be copied: only the planner can tell, after another observation.
+            // Docker answers with status 409, Podman with 500.
+            Err(error) if error.contains(&["is already in use by"]) => Err(error.refused(doing)),
+            Err(error) => Err(self.classify_error(error.without_values(&creation.container.env), doing)),
+        }
     }
 
     /// Without the volumes of the container that it replaces for which neither the manifest nor the image has a place any more.

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use driftless_clock::Clock;
-use driftless_model::AppName;
-use driftless_plan::Action;
+use driftless_model::{AgentId, AppName};
+use driftless_plan::{Action, Creation};
 
 use crate::{
     agent_claims::OwnAgents, attribution::Attribution, cache::Cache, catalogue::Settled,
@@ -24,6 +24,7 @@ mod ownership;
 mod replace_agent;
 mod stand_in;
 mod stray_processes;
+mod trial;
 mod volumes;
 
 use containers::Containers;
@@ -89,6 +90,18 @@ impl Actions {
             networks,
             connection,
             cache,
+        }
+    }
+
+    /// Asks the engine whether it accepts a definition.
+    pub(crate) async fn try_definition(&self, creation: &Creation) -> Result<(), Error> {
+        Box::pin(self.creator.try_definition(creation)).await
+    }
+
+    /// Removes the containers that a killed process of an agent has left of such a question.
+    pub(crate) async fn remove_left_trials(&self, agent: &AgentId) {
+        if let Err(error) = trial::remove_left(&self.connection, agent).await {
+            tracing::warn!(%error, "could not remove the containers that an earlier process has left");
         }
     }
 

@@ -54,11 +54,19 @@ pub(super) async fn create(
 /// Removes a stand-in by its id or name, with the volumes that its image made for it. A container without the label of one
 /// stays, and its name is an error.
 pub(super) async fn remove(connection: &Connection, reference: &str) -> Result<(), CallError> {
+    remove_marked(connection, reference, label::STAND_IN).await
+}
+
+/// The same for a container that is never started and has another label.
+pub(super) async fn remove_marked(
+    connection: &Connection,
+    reference: &str,
+    mark: &str,
+) -> Result<(), CallError> {
     let Some(found) = connection.find_container(reference).await? else { return Ok(()) };
     let labels = found.config.and_then(|config| config.labels).unwrap_or_default();
-    if !labels.contains_key(label::STAND_IN) {
-        let message =
-            format!("the name {reference} is needed to prepare a volume, and another container has it");
+    if !labels.contains_key(mark) {
+        let message = format!("the name {reference} is needed for a moment, and another container has it");
         return Err(CallError::Status { code: 409, message });
     }
     let options = query::RemoveContainerOptionsBuilder::new().force(true).v(true).build();

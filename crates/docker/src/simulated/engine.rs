@@ -33,7 +33,7 @@ use driftless_model::{
     AgentId, AppName, Build, Candidate, ContainerId, DiskSpace, Healthcheck, ImageRef, LeftInSwarm,
     ListedImage, Observed, SpecHash, State, Timestamp, WorkloadName, is_proxy_image,
 };
-use driftless_plan::{Action, Refusal};
+use driftless_plan::{Action, Creation, Refusal};
 
 /// One client's connection to a simulated host. The host lives as long as any connection to it.
 #[derive(Clone, Debug)]
@@ -208,6 +208,11 @@ impl SimulatedEngine {
         self.host.state().file_scans
     }
 
+    /// The number of definitions that the engine was asked about.
+    pub fn trials(&self) -> u64 {
+        self.host.state().trials
+    }
+
     /// Steps that were refused although nothing had changed since the last observation.
     pub fn mistakes(&self) -> Vec<String> {
         self.host.state().mistakes.clone()
@@ -313,6 +318,11 @@ impl Docker for SimulatedEngine {
         if let Some(message) = self.host.take_failing_start(action) {
             return Err(Error::Refused { doing, message });
         }
+        if let Action::CreateInstance(creation) = action
+            && let Some(message) = self.host.rejection(creation)
+        {
+            return Err(Error::Rejected { doing, message });
+        }
         if matches!(action, Action::StopInstance { .. }) {
             let pause = self.host.state().faults.stop;
             sleep(pause).await;
@@ -330,6 +340,20 @@ impl Docker for SimulatedEngine {
             return Err(unreachable(&doing, "connection reset by peer"));
         }
         Ok(created.map_or(Effect::Done, Effect::Created))
+    }
+
+    /// It takes no time.
+    async fn try_definition(&self, creation: &Creation) -> Result<(), Error> {
+        self.client.hang_if_crashed().await;
+        let doing = format!("create {}", creation.name);
+        if self.host.state().is_unreachable {
+            return Err(unreachable(&doing, "connection refused"));
+        }
+        self.host.state().trials += 1;
+        match self.host.rejection(creation) {
+            Some(message) => Err(Error::Rejected { doing, message }),
+            None => Ok(()),
+        }
     }
 
     async fn build(

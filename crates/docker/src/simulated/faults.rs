@@ -18,6 +18,8 @@ pub struct Faults {
     pub lost_answers: u32,
     /// This many starts of containers fail, in these words.
     pub failing_starts: Option<(u32, String)>,
+    /// The engine rejects containers of these images, in these words.
+    pub rejected: BTreeMap<String, String>,
     pub events: EventDelivery,
     /// The id of the engine's data.
     pub data_id: String,
@@ -104,6 +106,7 @@ impl Default for Faults {
             panicking_steps: 0,
             lost_answers: 0,
             failing_starts: None,
+            rejected: BTreeMap::new(),
             events: EventDelivery::Delivered,
             data_id: "data".to_owned(),
             registry: None,

@@ -26,7 +26,7 @@ use driftless_model::{
     HostSource, Image, ImageRef, Instance, ListedImage, Mount, MountSource, MountingContainer, NameHolder,
     Observed, ObservedNetwork, ObservedVolume, Readiness, RestartPolicy, State, Timestamp,
 };
-use driftless_plan::{Action, ContainerRef, Refusal, World};
+use driftless_plan::{Action, ContainerRef, Creation, Refusal, World};
 
 /// The pause before the engine restarts a container by its policy, doubled each time up to the longest.
 const FIRST_RESTART: Duration = Duration::from_millis(100);
@@ -61,6 +61,8 @@ pub(super) struct HostState {
     pub(super) living: BTreeSet<AgentId>,
     /// The number of times that the files of a container were listed.
     pub(super) file_scans: u64,
+    /// The number of definitions that it was asked about.
+    pub(super) trials: u64,
     /// The reports that the proxies have.
     pub(super) proxies: BTreeMap<ContainerId, SimulatedProxy>,
     /// The node of a Swarm that it is.
@@ -200,6 +202,11 @@ impl Host {
             *starts = None;
         }
         Some(message)
+    }
+
+    /// The words in which a fault rejects a definition.
+    pub(super) fn rejection(&self, creation: &Creation) -> Option<String> {
+        self.state().faults.rejected.get(&creation.container.image).cloned()
     }
 
     /// Performs a step of the agent.

@@ -74,6 +74,24 @@ async fn quiet_stream_of_a_quiet_engine_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn trial_of_a_definition_wakes_no_application() {
+    let fake = FakeEngine::new();
+    let id = fake.run("web", "no");
+    let engine = fake.connect();
+    let mut events = engine.events();
+    await_connected(&mut events).await;
+    fake.happen_on_trial("trial", "create");
+    fake.happen_on_trial("trial", "destroy");
+    fake.happen(id.as_str(), "start");
+    let first = loop {
+        if let EngineEvent::ObjectChanged { name, .. } = events.recv().await.unwrap() {
+            break name;
+        }
+    };
+    assert_eq!(first, id.as_str());
+}
+
+#[tokio::test(start_paused = true)]
 async fn hanging_engine_is_reported_within_10_seconds() {
     let fake = FakeEngine::new();
     let engine = fake.connect();

@@ -205,6 +205,13 @@ impl FakeEngine {
         self.shared.send(Bytes::from(format!("{event}\n")));
     }
 
+    /// An event of a container that shows whether the engine accepts a definition.
+    pub(crate) fn happen_on_trial(&self, id: &str, action: &str) {
+        let actor = json!({"ID": id, "Attributes": {"driftless.trial": AGENT, "name": id}});
+        let event = json!({"Type": "container", "Action": action, "Actor": actor});
+        self.shared.send(Bytes::from(format!("{event}\n")));
+    }
+
     /// The engine reads its configuration again.
     pub(crate) fn reload(&self) {
         let event = json!({"Type": "daemon", "Action": "reload", "Actor": {"ID": "engine"}});

@@ -43,9 +43,12 @@ pub fn note_executed(
         {
             record.spared_volumes.insert(name.clone());
         }
-        // A stop that did not begin, as it waits for an image, is not what ends a container that goes down with the engine.
-        if let (Action::StopInstance { container: ContainerRef::Id(id, _), .. }, StepOutcome::Skipped) =
-            (&step.action, outcome)
+        // A stop that did not begin, as it waits for an image or the engine rejects the successor, is not what ends a container that
+        // goes down with the engine.
+        let has_not_begun =
+            matches!(outcome, StepOutcome::Skipped | StepOutcome::Failed { is_final: true, .. });
+        if let Action::StopInstance { container: ContainerRef::Id(id, _), .. } = &step.action
+            && has_not_begun
         {
             record.stopped.remove(id);
             record.leaving.remove(id);

@@ -80,6 +80,7 @@ impl Round<'_> {
         if self.repeated_steps().len() == self.plan.steps.len() {
             // One that ended says more than the lateness of those that wait for it.
             failures.extend(self.ended(span));
+            failures.extend(self.rejected(span.started));
             let late = of(WaitReason::ProgressDeadlineExceeded)
                 .filter(|wait| self.late_at(wait, span.started).is_none_or(|at| self.has_failed_again(at)));
             failures.extend(late.map(|wait| self.commit_failure(wait)));
@@ -106,6 +107,32 @@ impl Round<'_> {
     fn last_error(&self, step: &Step) -> Option<&str> {
         let attempt = self.record.failures.get(step.action.object());
         attempt.filter(|_| !step.action.asks_for_image()).map(|attempt| attempt.error.as_str())
+    }
+
+    /// Why the engine rejected the definitions of containers in a commit: another try fails in the same way.
+    fn rejected(&self, since: Timestamp) -> Vec<CommitFailure> {
+        let is_rejected = |step: &&Step| {
+            let object = step.action.object();
+            let attempt = self.record.failures.get(object).filter(|_| self.record.rejected.contains(object));
+            attempt.is_some_and(|attempt| attempt.next >= since.after(sync_delay(attempt.count)))
+        };
+        let failure = |step: &Step| {
+            let concerned = self.stack.subjects().find(|subject| self.acts_on(step, subject.name));
+            let action = concerned.and_then(|subject| subject.workload.failure.action);
+            self.last_error(step).map(|error| CommitFailure { reason: error.to_owned(), action })
+        };
+        self.plan.steps.iter().filter(is_rejected).filter_map(failure).collect()
+    }
+
+    /// Whether a step acts on a container of a workload.
+    fn acts_on(&self, step: &Step, name: &WorkloadName) -> bool {
+        match &step.action {
+            Action::CreateInstance(creation) => creation.instance.is_of(name),
+            action => self
+                .observed
+                .containers()
+                .any(|container| container.name == action.object() && container.instance.is_of(name)),
+        }
     }
 
     /// Whether a time has passed, and each step that is tried again has failed once more since. The pause before a try may be longer
@@ -235,13 +262,7 @@ impl Round<'_> {
     /// Why a late workload makes no progress: of its other waits, the one that says most. The reason of a failure is kept, and the
     /// waits are not. The error of a step on one of its containers says more than all of them.
     fn cause(&self, name: &WorkloadName) -> Option<String> {
-        let acts_on_it = |step: &&Step| match &step.action {
-            Action::CreateInstance(creation) => creation.instance.is_of(name),
-            action => self
-                .observed
-                .containers()
-                .any(|container| container.name == action.object() && container.instance.is_of(name)),
-        };
+        let acts_on_it = |step: &&Step| self.acts_on(step, name);
         if let Some(error) = self.plan.steps.iter().filter(acts_on_it).find_map(|step| self.last_error(step))
         {
             return Some(format!("; {error}"));

@@ -1,14 +1,18 @@
 //! Deadlines and counts where the time did not go on as it should, or where nothing could go on.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use driftless_model::{
-    Attempt, Claims, Completion, Condition, Dependency, Health, HealthStatus, Healthcheck, HeldPort, Port,
-    PortRange, Probe, ProbeAction, Protocol, Readiness, RestartPolicy, Stack, StackHashes, State, Strategy,
-    Timestamp, Workload,
+    Attempt, Claims, Completion, Condition, Dependency, Health, HealthStatus, Healthcheck, HeldPort, Mask,
+    Port, PortRange, Probe, ProbeAction, Protocol, Readiness, RestartPolicy, Stack, StackHashes, State,
+    Strategy, Timestamp, Workload,
 };
 use driftless_plan::{
-    Action, Cause, CommitSpan, ContainerRef, Plan, Round, Step, WaitReason, leave_out_jump,
+    Action, Cause, CommitSpan, ContainerRef, Plan, Round, Step, StepOutcome, Target, WaitReason,
+    leave_out_jump, note_executed, note_planned,
 };
 
 use crate::{
@@ -241,6 +245,66 @@ fn failure_by_lateness_names_its_cause() {
     let why = failure.unwrap();
     assert!(why.starts_with("web has made no progress since "), "{why}");
     assert!(why.contains("UTC; it needs host port 81/tcp, which a process of the host"), "{why}");
+}
+
+#[test]
+fn rejected_definition_fails_a_commit_at_once() {
+    let version = |image: &str| {
+        let mut web = workload(image, 1);
+        web.strategy = Strategy::Recreate;
+        stack([("web", web)])
+    };
+    let mut stage = reached(Stage::new(version("web:1")));
+    stage.stack = version("web:2");
+    // The image is pulled, and nothing is stopped.
+    let plan = stage.round_cut_short(1, |_| 0);
+    assert!(matches!(plan.steps[0].action, Action::PullImage { .. }), "{plan}");
+    stage.tick(Duration::from_secs(1));
+    let plan = stage.round_cut_short(0, |_| 0);
+    assert!(matches!(plan.steps[0].action, Action::StopInstance { .. }), "{plan}");
+    let attempt = |next| Attempt { count: 1, next, error: "unknown log opt".to_owned() };
+    let next = stage.now.after(Duration::from_secs(5));
+    stage.record.failures.insert("shop-web-1".to_owned(), attempt(next));
+    assert_eq!(stage.failure(&plan), None, "another try may succeed");
+    stage.record.rejected.insert("shop-web-1".to_owned());
+    assert_eq!(stage.failure(&plan).as_deref(), Some("unknown log opt"));
+    // The last try was one for the commit before.
+    stage.record.failures.insert("shop-web-1".to_owned(), attempt(NOON));
+    assert_eq!(stage.failure(&plan), None);
+}
+
+#[test]
+fn rejected_stop_is_not_remembered_as_begun() {
+    let version = |number: &str| {
+        let mut web = workload("web:1", 1);
+        web.strategy = Strategy::Recreate;
+        web.container.env.insert("VERSION".to_owned(), Some(number.to_owned()));
+        stack([("web", web)])
+    };
+    let mut stage = reached(Stage::new(version("1")));
+    stage.stack = version("2");
+    let plan = stage.round_cut_short(0, |_| 0);
+    note_planned(&mut stage.record, &plan, stage.now);
+    assert!(!stage.record.leaving.is_empty(), "{plan}");
+    let outcome = |step: &Step| match &step.action {
+        Action::StopInstance { .. } => {
+            StepOutcome::Failed { error: "no".to_owned(), retry_after: None, is_final: true }
+        }
+        _ => StepOutcome::Skipped,
+    };
+    let outcomes: Vec<StepOutcome> = plan.steps.iter().map(outcome).collect();
+    let (hashes, images, mask) = (StackHashes::of(&stage.stack), BTreeMap::new(), Mask::new([7; 32]));
+    let target = Target {
+        stack: &stage.stack,
+        hashes: &hashes,
+        reached: stage.reached.as_ref(),
+        agent: &stage.agent,
+        policy: &stage.policy,
+        images: &images,
+        mask: &mask,
+    };
+    note_executed(&mut stage.record, &target, &plan, &outcomes, stage.now);
+    assert_eq!(stage.record.leaving, BTreeSet::new());
 }
 
 #[test]

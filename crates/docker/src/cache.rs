@@ -11,7 +11,8 @@ use std::{
 };
 
 use driftless_model::{
-    AgentId, AppName, Container, ContainerId, Image, Instance, Network, SpecHash, State, Timestamp, Volume,
+    AgentId, AppName, Container, ContainerId, Image, Instance, IpNetwork, Network, SpecHash, State,
+    Timestamp, Volume,
 };
 use tokio::{
     sync::SetOnce,
@@ -60,6 +61,8 @@ pub(crate) struct NamedObject {
     pub network: Option<Network>,
     /// The addresses that services and tasks can have on a network.
     pub addresses: Option<u64>,
+    /// The subnets of a bridge of this host.
+    pub subnets: Vec<IpNetwork>,
     /// Whether a network is one of this host alone.
     pub is_local: bool,
     /// The specification of a volume of a Compose project.

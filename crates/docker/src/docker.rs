@@ -8,8 +8,8 @@ use std::{
 
 use driftless_model::{
     AgentId, AppName, Build, Container, ContainerId, DiskSpace, FileChangeKind, Format, Healthcheck,
-    InstanceId, ListedImage, Observed, Peer, Platform, Protocol, Stack, SwarmFileKind, Timestamp, Workload,
-    WorkloadName, swarm_service_name, wanted_data,
+    InstanceId, IpNetwork, ListedImage, Network, Observed, Peer, Platform, Protocol, Stack, SwarmFileKind,
+    Timestamp, Workload, WorkloadName, swarm_service_name, wanted_data,
 };
 use driftless_plan::{Action, Creation, SwarmResult};
 use tokio::sync::broadcast;
@@ -192,6 +192,8 @@ pub struct ObserveScope {
     pub had_services: bool,
     pub images: BTreeSet<String>,
     pub networks: BTreeSet<String>,
+    /// Subnets that the networks of the application ask for.
+    pub subnets: BTreeSet<IpNetwork>,
     pub volumes: BTreeSet<String>,
     /// Ports of the host that containers of the application publish.
     pub host_ports: BTreeSet<(u16, Protocol)>,
@@ -247,6 +249,7 @@ impl ObserveScope {
         Self {
             images: stack.images().cloned().collect(),
             networks: stack.networks.keys().cloned().collect(),
+            subnets: stack.networks.values().flat_map(Network::bridge_subnets).collect(),
             volumes: stack.volumes.keys().cloned().collect(),
             host_ports: host_ports::wanted(containers().flat_map(|container| &container.ports)),
             containers: containers().flat_map(Container::peers).filter_map(outside_container).collect(),

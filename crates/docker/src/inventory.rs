@@ -311,6 +311,7 @@ fn network_entry(network: api::Network) -> (String, NamedObject) {
         created: network.created.as_deref().and_then(Timestamp::parse),
         network: is_of_others.then(|| from_engine::network(&network, &labels)),
         addresses: from_engine::addresses(network.ipam.as_ref()),
+        subnets: from_engine::bridge_subnets(&network),
         is_local,
         ..named_object(network.id.unwrap_or_default(), &labels)
     };
@@ -333,6 +334,7 @@ fn named_object(id: String, labels: &BTreeMap<String, String>) -> NamedObject {
         project: labels.get(label::compose::PROJECT).cloned(),
         network: None,
         addresses: None,
+        subnets: Vec::new(),
         is_local: false,
         volume: None,
         created: None,

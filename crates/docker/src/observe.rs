@@ -8,7 +8,7 @@ use std::{
 
 use driftless_model::{
     AgentId, AppName, Candidate, Claims, ContainerId, EngineData, HeldPort, Image, Inside, Instance,
-    LeftInSwarm, Observed, ObservedNetwork, ObservedVolume, Other, OwnUpdate, Platform, Timestamp,
+    IpNetwork, LeftInSwarm, Observed, ObservedNetwork, ObservedVolume, Other, OwnUpdate, Platform, Timestamp,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 
@@ -89,6 +89,7 @@ impl Observer {
                 own: self.connection.own_container(),
                 own_update: self.own_update(&list),
                 networks,
+                held_subnets: held_subnets(scope, &all_networks),
                 volumes: self.volumes(app, scope).await?,
                 images: self.images(scope).await?,
                 claims: self.claims(app, &list),
@@ -271,6 +272,7 @@ impl Observer {
                     project,
                     network,
                     addresses,
+                    subnets: _,
                     is_local,
                     volume: _,
                     created: _,
@@ -333,6 +335,7 @@ impl Observer {
                     network: _,
                     volume,
                     addresses: _,
+                    subnets: _,
                     is_local: _,
                     created: _,
                 } = volume.clone();
@@ -371,6 +374,16 @@ impl Observer {
             found.into_iter().filter_map(|(reference, image)| Some((reference, image?.as_ref().clone())));
         Ok(existing.collect())
     }
+}
+
+/// The subnets of the host's bridges that overlap one of the scope, by the names of their networks.
+fn held_subnets(scope: &ObserveScope, networks: &NamedObjects) -> BTreeMap<String, Vec<IpNetwork>> {
+    let is_wanted = |subnet: &&IpNetwork| scope.subnets.iter().any(|wanted| wanted.overlaps(**subnet));
+    let held = |(name, network): (&String, &NamedObject)| {
+        let subnets: Vec<IpNetwork> = network.subnets.iter().filter(is_wanted).copied().collect();
+        (!subnets.is_empty()).then(|| (name.clone(), subnets))
+    };
+    networks.iter().filter_map(held).collect()
 }
 
 /// Whether a network or volume was created for the application: by an agent, or for its Compose project by anybody. The project in

@@ -1,9 +1,12 @@
 //! A network of addresses, as configurations name it.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 /// A network in the notation of CIDR, or one address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IpNetwork {
     address: IpAddr,
     /// Number of leading bits that an address has in common.
@@ -28,6 +31,37 @@ impl IpNetwork {
             (address @ IpAddr::V4(_), Some(prefix)) if longest == 128 => Self { address, prefix },
             _ => Self { address, prefix },
         })
+    }
+
+    /// Parses the subnet of a network of the engine, such as `172.28.0.0/16`: it has a prefix.
+    pub fn parse_subnet(text: &str) -> Option<Self> {
+        Self::parse(text).filter(|_| text.contains('/'))
+    }
+
+    /// The network without the bits of a host: `172.28.0.0/16` of `172.28.0.1/16`.
+    #[must_use]
+    pub fn without_host(self) -> Self {
+        let address = match self.address {
+            IpAddr::V4(address) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix.min(32))).unwrap_or_default();
+                IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() & mask))
+            }
+            IpAddr::V6(address) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or_default();
+                IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
+            }
+        };
+        Self { address, ..self }
+    }
+
+    /// Whether all addresses of another network are in this one.
+    pub fn covers(&self, other: Self) -> bool {
+        self.prefix <= other.prefix && self.contains(other.address)
+    }
+
+    /// Whether two networks have an address in common. One of them contains the other then.
+    pub fn overlaps(&self, other: Self) -> bool {
+        self.contains(other.address) || other.contains(self.address)
     }
 
     /// Whether a loopback address is in the network.
@@ -58,9 +92,41 @@ impl IpNetwork {
     }
 }
 
+impl fmt::Display for IpNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn subnets_are_compared_with_each_other() {
+        let subnet = |text: &str| IpNetwork::parse_subnet(text).unwrap();
+        for (one, other, overlaps, covers) in [
+            ("10.0.0.0/8", "10.200.0.0/16", true, true),
+            ("10.200.0.0/16", "10.0.0.0/8", true, false),
+            ("10.1.0.0/16", "10.2.0.0/16", false, false),
+            ("0.0.0.0/0", "10.2.0.0/16", true, true),
+            ("fd00::/8", "fd12::/64", true, true),
+            ("::/0", "10.2.0.0/16", false, false),
+        ] {
+            assert_eq!(subnet(one).overlaps(subnet(other)), overlaps, "{one} {other}");
+            assert_eq!(subnet(one).covers(subnet(other)), covers, "{one} {other}");
+        }
+        for (text, without_host) in [
+            ("172.20.0.1/16", "172.20.0.0/16"),
+            ("172.20.0.0/16", "172.20.0.0/16"),
+            ("10.1.2.3/0", "0.0.0.0/0"),
+            ("10.1.2.3/32", "10.1.2.3/32"),
+            ("fd00::1/64", "fd00::/64"),
+        ] {
+            assert_eq!(subnet(text).without_host().to_string(), without_host);
+        }
+        assert_eq!(IpNetwork::parse_subnet("10.0.0.1"), None);
+    }
 
     #[test]
     fn networks_contain_their_addresses_only() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::defaults::is_default;
+use crate::{defaults::is_default, ip_network::IpNetwork};
 
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,15 @@ pub struct Network {
     pub aux_addresses: BTreeMap<String, BTreeMap<String, String>>,
     #[serde(skip_serializing_if = "is_default")]
     pub labels: BTreeMap<String, String>,
+}
+
+impl Network {
+    /// The subnets that it asks for on the bridges of a host. Two of those cannot have an address in common.
+    pub fn bridge_subnets(&self) -> impl Iterator<Item = IpNetwork> {
+        let is_bridge = !self.external && self.driver.as_deref().is_none_or(|driver| driver == "bridge");
+        let ranges = self.ipam.iter().filter(move |_| is_bridge);
+        ranges.filter_map(|(subnet, ..)| IpNetwork::parse_subnet(subnet.as_deref()?))
+    }
 }
 
 #[expect(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AgentId, AppName, Container, ContainerId, ContentId, EngineTraits, ImageRef, Inside, InstanceId,
-    ManagedApplications, MountingContainer, Network, NetworkMode, ObservedSwarm, PartOf, Platform, Port,
-    Protocol, Resources, RestartPolicy, SpecHash, Timestamp, Volume, WorkloadName,
+    IpNetwork, ManagedApplications, MountingContainer, Network, NetworkMode, ObservedSwarm, PartOf, Platform,
+    Port, Protocol, Resources, RestartPolicy, SpecHash, Timestamp, Volume, WorkloadName,
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,9 @@ pub struct Observed {
     pub parts: BTreeMap<ContainerId, Instance>,
     /// Networks that carry our label for this application, and any other that the stack names. By name.
     pub networks: BTreeMap<String, ObservedNetwork>,
-    /// The same for volumes.
+    /// The subnets of bridges of this host, of any application, that overlap one which the stack asks for. By the name of the network.
+    pub held_subnets: BTreeMap<String, Vec<IpNetwork>>,
+    /// Volumes that carry our label for this application, and any other that the stack names. By name.
     pub volumes: BTreeMap<String, ObservedVolume>,
     /// The images that the stack names and the host has, by the reference in the manifest.
     pub images: BTreeMap<String, Image>,

@@ -243,6 +243,13 @@ impl Wait {
         Self::new(object, WaitReason::Blocked, sentence)
     }
 
+    /// The network must be replaced, and the engine would not create the new one.
+    pub(crate) fn subnet_refused(network: &str, why: &str) -> Self {
+        let object = WaitObject::Other { kind: "network", name: network.to_owned() };
+        let sentence = format!("has changed in Git and must be replaced, but {why}");
+        Self::new(object, WaitReason::Blocked, sentence)
+    }
+
     /// `platform` is the one that the workload asks for.
     pub(crate) fn never_pulled(workload: &WorkloadName, image: &str, platform: Option<&Platform>) -> Self {
         let platform = platform.map(|platform| format!(" for {platform}")).unwrap_or_default();

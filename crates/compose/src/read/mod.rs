@@ -12,6 +12,7 @@ pub(crate) mod extension;
 pub(crate) mod fields;
 pub(crate) mod host;
 pub(crate) mod image_name;
+pub(crate) mod ipam;
 pub(crate) mod mounts;
 pub(crate) mod on_change;
 pub(crate) mod ports;

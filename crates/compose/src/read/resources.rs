@@ -1,17 +1,16 @@
 //! Top-level networks, volumes, configs and secrets.
 
-use std::collections::BTreeMap;
-
 use driftless_model::{Finding, Network, Volume};
 use driftless_yaml::{Entry, join};
 
 use crate::{
     read::{
         common::{object_labels, options},
+        ipam,
         types::{FileSource, Named, Source},
     },
     spec::{
-        keys::{CONFIG, IPAM, NETWORK, POOL, SECRET, VOLUME},
+        keys::{CONFIG, NETWORK, SECRET, VOLUME},
         shape::Object,
         value::{Placed, Read as _, Value},
     },
@@ -22,6 +21,7 @@ pub(crate) fn network(entry: &Entry, value: &Value<'_>) -> Named<Network> {
     if value.node.is_null() {
         return network;
     }
+    let mut pools = Vec::new();
     for (key, value) in value.fields(&NETWORK) {
         let spec = &mut network.spec;
         match key {
@@ -29,7 +29,7 @@ pub(crate) fn network(entry: &Entry, value: &Value<'_>) -> Named<Network> {
             "external" => spec.external = external(&mut network.name, &value),
             "driver" => spec.driver = value.filled(),
             "driver_opts" => spec.options = options(&value),
-            "ipam" => ipam(spec, &value),
+            "ipam" => pools = ipam::ipam(spec, &value),
             "internal" => spec.internal = value.boolean().unwrap_or_default(),
             "attachable" => spec.attachable = value.boolean().unwrap_or_default(),
             "enable_ipv6" => spec.enable_ipv6 = value.boolean(),
@@ -47,6 +47,8 @@ pub(crate) fn network(entry: &Entry, value: &Value<'_>) -> Named<Network> {
             let path = join(&value.path, key);
             value.report().say(Finding::warning(key_place.location(), path, message));
         }
+    } else if network.spec.ipam_driver.is_none() {
+        pools.iter().for_each(ipam::check);
     }
     network
 }
@@ -59,42 +61,6 @@ fn check_network_name(entry: &Entry, value: &Value<'_>, name: Option<&str>) {
         let finding = place.error(format!("the engine takes the name `{name}` for a network mode"));
         value.report().say(finding.help("give the network a name without `:`"));
     }
-}
-
-fn ipam(network: &mut Network, value: &Value<'_>) {
-    for (key, value) in value.fields(&IPAM) {
-        match key {
-            "driver" => network.ipam_driver = value.filled().filter(|driver| driver != "default"),
-            "options" => network.ipam_options = options(&value),
-            "config" => {
-                for item in value.sequence() {
-                    pool(network, &item);
-                }
-            }
-            _ => value.refuse("is not supported yet"),
-        }
-    }
-}
-
-fn pool(network: &mut Network, item: &Value<'_>) {
-    let (mut subnet, mut gateway, mut range, mut aux_addresses) = (None, None, None, BTreeMap::new());
-    for (key, value) in item.fields(&POOL) {
-        match key {
-            "subnet" => subnet = value.owned(),
-            "gateway" => gateway = value.owned(),
-            "ip_range" => range = value.owned(),
-            "aux_addresses" => aux_addresses = options(&value),
-            _ => value.refuse("is not supported yet"),
-        }
-    }
-    match &subnet {
-        Some(subnet) if !aux_addresses.is_empty() => {
-            network.aux_addresses.insert(subnet.clone(), aux_addresses);
-        }
-        None if !aux_addresses.is_empty() => item.error("`aux_addresses` need their `subnet`"),
-        Some(_) | None => {}
-    }
-    network.ipam.push((subnet, gateway, range));
 }
 
 pub(crate) fn volume(entry: &Entry, value: &Value<'_>) -> Named<Volume> {

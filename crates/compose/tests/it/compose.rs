@@ -530,6 +530,52 @@ fn settings_of_an_external_network_are_ignored() {
     assert_eq!(rendered.stack.unwrap().networks, render_text(plain).stack.unwrap().networks);
 }
 
+/// The messages about a network with this entry of `ipam.config`, and whether they are errors.
+fn of_pool(network: &str) -> (Vec<String>, bool) {
+    let text =
+        format!("services: {{web: {{image: a, networks: [lan]}}}}\nnetworks: {{lan: {{{network}}}}}\n");
+    let rendered = render_text(&text);
+    let messages = rendered.findings.iter().map(|it| it.message.clone()).collect();
+    (messages, rendered.stack.is_none())
+}
+
+#[test]
+fn ranges_that_each_engine_refuses_are_errors() {
+    for (pool, expected) in [
+        ("{subnet: 172.28.0.0}", "`172.28.0.0` is no subnet"),
+        ("{subnet: 172.28.0.0/33}", "`172.28.0.0/33` is no subnet"),
+        ("{subnet: 172.28.0.0/16, gateway: here}", "`here` is no IP address"),
+        (
+            "{subnet: 172.28.0.0/16, gateway: 172.29.0.1}",
+            "the gateway 172.29.0.1 is not in the subnet 172.28.0.0/16",
+        ),
+        (
+            "{subnet: 172.28.0.0/16, ip_range: 172.29.0.0/24}",
+            "the range 172.29.0.0/24 is not in the subnet 172.28.0.0/16",
+        ),
+        (
+            "{subnet: 172.28.0.0/16, ip_range: 172.0.0.0/8}",
+            "the range 172.0.0.0/8 is not in the subnet 172.28.0.0/16",
+        ),
+        ("{gateway: 172.28.0.1}", "`gateway` and `ip_range` need their `subnet`"),
+    ] {
+        let network = format!("ipam: {{config: [{pool}]}}");
+        assert_eq!(of_pool(&network), (vec![expected.to_owned()], true), "{pool}");
+        // Another program gives the addresses.
+        let other = format!("ipam: {{driver: infoblox, config: [{pool}]}}");
+        assert_eq!(of_pool(&other), (Vec::new(), false), "{pool}");
+    }
+    // It ran before Docker 25.
+    let (messages, is_refused) = of_pool("ipam: {config: [{subnet: 172.20.0.1/16}]}");
+    assert!(messages.len() == 1 && messages[0].ends_with("write `172.20.0.0/16`"), "{messages:?}");
+    assert!(!is_refused);
+    for pool in
+        ["{subnet: 172.28.0.0/16, gateway: 172.28.0.1}", "{subnet: 'fd00:1::/64', ip_range: 'fd00:1::/80'}"]
+    {
+        assert_eq!(of_pool(&format!("ipam: {{config: [{pool}]}}")), (Vec::new(), false), "{pool}");
+    }
+}
+
 #[test]
 fn host_with_several_addresses_has_an_entry_for_each() {
     let rendered =

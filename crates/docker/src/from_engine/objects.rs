@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bollard::models as api;
-use driftless_model::{Network, Volume, addresses_of_subnet, label};
+use driftless_model::{IpNetwork, Network, Volume, addresses_of_subnet, label};
 
 use super::values::{filled, map, user_labels};
 
@@ -41,6 +41,14 @@ pub(crate) fn network(found: &api::Network, labels: &BTreeMap<String, String>) -
 pub(crate) fn addresses(ipam: Option<&api::Ipam>) -> Option<u64> {
     let ranges = ipam?.config.as_ref().filter(|ranges| !ranges.is_empty())?;
     Some(ranges.iter().filter_map(|range| addresses_of_subnet(range.subnet.as_deref()?)).sum())
+}
+
+/// The subnets of a bridge of this host. Two bridges cannot have an address in common.
+pub(crate) fn bridge_subnets(found: &api::Network) -> Vec<IpNetwork> {
+    let is_bridge = found.driver.as_deref() == Some("bridge");
+    let ranges = found.ipam.as_ref().filter(|_| is_bridge).and_then(|ipam| ipam.config.as_ref());
+    let subnets = ranges.into_iter().flatten().filter_map(|range| range.subnet.as_deref());
+    subnets.filter_map(IpNetwork::parse_subnet).collect()
 }
 
 /// A volume, without the labels of Docker Compose.

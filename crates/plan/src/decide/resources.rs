@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use driftless_model::{
-    Attachment, HookRecord, Instance, Network, ObservedNetwork, ObservedVolume, Removal, SpecHash, Stack,
-    Volume,
+    Attachment, HookRecord, Instance, IpNetwork, Network, ObservedNetwork, ObservedVolume, Removal, SpecHash,
+    Stack, Volume,
 };
 
 use crate::{
@@ -25,6 +25,8 @@ use crate::{
     wait::{Wait, WaitObject},
 };
 
+/// From this version of its API on, Docker refuses a subnet with bits of a host, such as `172.20.0.1/16`.
+const STRICT_SUBNETS: (u16, u16) = (1, 44);
 /// The interval at which it is looked who uses the volumes of an application that is removed with them.
 const LOOK_AT_USERS: Duration = Duration::from_secs(5);
 
@@ -254,6 +256,10 @@ fn replace_network(draft: &mut Draft<'_>, name: &str, network: &Network, found: 
         draft.wait(Wait::network_in_use(name, foreign));
         return;
     }
+    if let Some(why) = refused_subnet(draft.facts, name, network) {
+        draft.wait(Wait::subnet_refused(name, &why));
+        return;
+    }
     let pulls: Vec<usize> = draft.pulls.values().copied().collect();
     let mut left = Vec::new();
     for instance in attached.iter().copied() {
@@ -273,6 +279,30 @@ fn replace_network(draft: &mut Draft<'_>, name: &str, network: &Network, found: 
         let connected = draft.push(action, Cause::SpecChanged, vec![created]);
         draft.reconnected.entry(instance.id.clone()).or_default().push(connected);
     }
+}
+
+/// Why the engine would not create a network with its subnets once the present one is removed, as far as that is known.
+fn refused_subnet(facts: &Facts<'_>, name: &str, network: &Network) -> Option<String> {
+    let is_strict = facts.observed.engine_api.is_some_and(|api| api >= STRICT_SUBNETS);
+    // The same plan replaces or removes it.
+    let is_leaving = |other: &String| {
+        let found = facts.observed.networks.get(other).filter(|found| is_own(facts, *found));
+        let wanted = facts.target.stack.networks.get(other).map(SpecHash::of);
+        found.is_some_and(|found| found.spec != wanted)
+    };
+    let held = facts.observed.held_subnets.iter();
+    let held: Vec<_> = held.filter(|(other, _)| *other != name && !is_leaving(other)).collect();
+    network.bridge_subnets().find_map(|subnet| {
+        if is_strict && subnet != subnet.without_host() {
+            let right = subnet.without_host();
+            return Some(format!("the engine refuses the subnet {subnet}: write {right}"));
+        }
+        let overlaps = |held: &[IpNetwork]| held.iter().any(|held| held.overlaps(subnet));
+        let (other, _) = held.iter().find(|(_, held)| overlaps(held))?;
+        Some(format!(
+            "its subnet {subnet} overlaps with that of the network {other}: give it another one, or remove that network"
+        ))
+    })
 }
 
 /// The desired attachment of an instance to a network: that of its workload, else the one it was created with.

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use driftless_model::{Format, Image, LimitKind, Network, Platform, PullPolicy, Stack, Strategy, Workload};
+use driftless_model::{
+    Format, Image, IpNetwork, LimitKind, Network, NetworkMode, Platform, PullPolicy, Stack, Strategy,
+    Workload,
+};
 use driftless_plan::{Action, Plan};
 
 use crate::fixture::{Stage, stack, workload};
@@ -295,4 +298,61 @@ fn service_above_the_cpus_is_refused_before_the_stop() {
     stage.stack = stack([("db", with_cpus("db:2", 4))]);
     settle(&mut stage);
     assert!(is_running(&stage, "db"));
+}
+
+/// A service on a network with this subnet.
+fn on_subnet(subnet: &str) -> Stack {
+    let mut web = workload("web:1", 1);
+    web.container.network_mode = NetworkMode::Networks([("shop_lan".to_owned(), Box::default())].into());
+    let mut stack = stack([("web", web)]);
+    let ipam = vec![(Some(subnet.to_owned()), None, None)];
+    stack.networks.insert("shop_lan".to_owned(), Network { ipam, ..Network::default() });
+    stack
+}
+
+#[test]
+fn network_that_the_engine_would_refuse_is_not_replaced() {
+    let mut stage = Stage::new(on_subnet("172.20.0.0/16"));
+    stage.world.observed.engine_api = Some((1, 44));
+    settle(&mut stage);
+    let held =
+        |network: &str, subnet: &str| (network.to_owned(), vec![IpNetwork::parse_subnet(subnet).unwrap()]);
+    stage.world.observed.held_subnets =
+        [held("vpn", "172.30.0.0/24"), held("shop_lan", "172.20.0.0/16")].into();
+    for (subnet, why) in [
+        ("172.30.0.0/16", "overlaps with that of the network vpn: give it another one"),
+        ("172.20.0.1/16", "refuses the subnet 172.20.0.1/16: write 172.20.0.0/16"),
+    ] {
+        stage.stack = on_subnet(subnet);
+        let plan = stage.round();
+        assert!(plan.steps.is_empty() && waits(&plan).contains(why), "{plan}");
+        assert!(stage.named("shop-web-1").networks.contains_key("shop_lan"));
+    }
+    // It overlaps only with itself.
+    stage.stack = on_subnet("172.20.0.0/20");
+    let steps = settle(&mut stage);
+    assert!(steps.contains(&"create network shop_lan".to_owned()), "{steps:?}");
+    // Up to Docker 24, the bits of a host were accepted.
+    stage.world.observed.engine_api = Some((1, 43));
+    stage.stack = on_subnet("172.20.0.1/16");
+    settle(&mut stage);
+}
+
+#[test]
+fn networks_can_exchange_their_subnets() {
+    let both = |lan: &str, dmz: &str| {
+        let mut stack = on_subnet(lan);
+        let ipam = vec![(Some(dmz.to_owned()), None, None)];
+        stack.networks.insert("shop_dmz".to_owned(), Network { ipam, ..Network::default() });
+        stack
+    };
+    let (one, two) = ("172.20.0.0/16", "172.21.0.0/16");
+    let mut stage = Stage::new(both(one, two));
+    settle(&mut stage);
+    let subnets = |subnet: &str| vec![IpNetwork::parse_subnet(subnet).unwrap()];
+    stage.world.observed.held_subnets =
+        [("shop_lan".to_owned(), subnets(one)), ("shop_dmz".to_owned(), subnets(two))].into();
+    stage.stack = both(two, one);
+    let steps = settle(&mut stage);
+    assert!(steps.contains(&"create network shop_dmz".to_owned()), "{steps:?}");
 }

@@ -164,6 +164,7 @@ impl Lowering<'_> {
         self.agree(limit, memory.as_ref(), "mem_limit");
         self.agree(reserved, memory_reservation.as_ref(), "mem_reservation");
         self.agree(most, pids.as_ref(), "pids_limit");
+        self.check_memory(&path, service, &container.resources);
         let environment =
             environment(self.variables, self.files, self.folder, service, self.texts, self.findings);
         container.env = environment.values;
@@ -280,6 +281,19 @@ impl Lowering<'_> {
             container.ports.clear();
             self.findings
                 .push(mode.warning(format!("`ports` are ignored with `network_mode: {}`", mode.value)));
+        }
+    }
+
+    /// An engine that can limit memory refuses more reserved memory than that. Hosts without this ability run the container.
+    fn check_memory(&mut self, path: &str, service: &Service, resources: &Resources) {
+        let Resources { memory: Some(limit), memory_reservation: Some(reserved), .. } = resources else {
+            return;
+        };
+        if reserved > limit {
+            let message = "the engine refuses to reserve more memory than the limit (`mem_limit`)";
+            let finding =
+                Finding::warning(service.origin.clone(), format!("{path}.mem_reservation"), message);
+            self.findings.push(finding.help("lower the reservation, or raise the limit"));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Fields that several sections of a Compose file have: labels, options, hosts, limits, mounted files.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use driftless_model::label;
 use driftless_yaml::Kind;
@@ -63,6 +63,15 @@ pub(crate) fn extra_hosts(value: &Value<'_>) -> Vec<String> {
                     None => value.error(format!("`{text}` is not `name=address`")),
                 }
             }
+        }
+    }
+    for (host, address) in hosts.iter().filter_map(|entry| entry.split_once(':')) {
+        // One that is empty may come from a variable that this host does not have.
+        let is_right = address.is_empty() || address == "host-gateway" || address.parse::<IpAddr>().is_ok();
+        if !is_right {
+            let help =
+                "write an IP address, or `host-gateway` for the host; the engine resolves no name here";
+            value.error_help(format!("`{address}` of `{host}` is no address"), help);
         }
     }
     hosts.sort_unstable();

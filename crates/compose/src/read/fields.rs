@@ -1,7 +1,7 @@
 //! Fields of a service with a syntax of their own: commands, health checks, policies, dependencies, networks, devices.
 //! Each function reads one field in all its syntaxes.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use driftless_model::{
     Attachment, Condition, DeviceRequest, Healthcheck, INTERFACE_NAME, Peer, PullPolicy, RestartPolicy,
@@ -153,18 +153,6 @@ fn pull_age(policy: &str) -> Option<Duration> {
         "weekly" => Some(Duration::from_hours(7 * 24)),
         other => other.strip_prefix("every_").and_then(scalar::duration),
     }
-}
-
-/// Sorted, upper case, without `CAP_`.
-pub(crate) fn capabilities(value: &Value<'_>) -> Vec<String> {
-    let bare = |name: String| {
-        let upper = name.to_ascii_uppercase();
-        upper.strip_prefix("CAP_").map(str::to_owned).unwrap_or(upper)
-    };
-    let mut names: Vec<String> = value.strings().into_iter().map(bare).collect();
-    names.sort_unstable();
-    names.dedup();
-    names
 }
 
 /// `pid` or `ipc`: one of the allowed words, or another service or container.
@@ -350,8 +338,8 @@ fn attachment(value: &Value<'_>) -> Attachment {
     for (key, value) in value.fields(&ATTACHMENT) {
         match key {
             "aliases" => attachment.aliases = value.strings(),
-            "ipv4_address" => attachment.ipv4 = value.filled(),
-            "ipv6_address" => attachment.ipv6 = value.filled(),
+            "ipv4_address" => attachment.ipv4 = address(&value, IpAddr::is_ipv4, "IPv4"),
+            "ipv6_address" => attachment.ipv6 = address(&value, IpAddr::is_ipv6, "IPv6"),
             "priority" => attachment.priority = value.whole().unwrap_or_default(),
             "gw_priority" => attachment.gw_priority = value.whole().unwrap_or_default(),
             "link_local_ips" => attachment.link_local = value.strings(),
@@ -365,6 +353,15 @@ fn attachment(value: &Value<'_>) -> Attachment {
         }
     }
     attachment
+}
+
+/// A fixed address. The engine refuses any other text when it creates or starts the container.
+fn address(value: &Value<'_>, is_right: impl Fn(&IpAddr) -> bool, version: &str) -> Option<String> {
+    let text = value.filled()?;
+    if !text.parse::<IpAddr>().is_ok_and(|address| is_right(&address)) {
+        value.error(format!("`{text}` is no {version} address"));
+    }
+    Some(text)
 }
 
 /// `links` and `external_links`: `NAME` or `NAME:ALIAS`.

@@ -6,6 +6,7 @@ use driftless_model::Finding;
 use driftless_yaml::{Entry, edit};
 
 pub(crate) mod build;
+pub(crate) mod capabilities;
 pub(crate) mod common;
 pub(crate) mod deploy;
 pub(crate) mod extension;

@@ -6,12 +6,13 @@ use driftless_yaml::{Entry, Kind};
 use crate::{
     read::{
         build::build,
+        capabilities::capabilities,
         common::{extra_hosts, file_mounts, labels, mac_address, ulimits},
         deploy::{cpus, deploy},
         extension::{Extension, extension},
         fields::{
-            capabilities, command, depends_on, devices, env_files, healthcheck, links, logging, namespace,
-            networks, pull_policy, restart,
+            command, depends_on, devices, env_files, healthcheck, links, logging, namespace, networks,
+            pull_policy, restart,
         },
         host::host_key,
         image_name,

@@ -577,6 +577,42 @@ fn ranges_that_each_engine_refuses_are_errors() {
 }
 
 #[test]
+fn values_that_each_engine_refuses_are_errors() {
+    for (key, expected) in [
+        ("cap_add: [NET_ADMIN, NET_ADMN]", "`NET_ADMN` is not a capability"),
+        ("cap_drop: [CAP_SYS]", "`CAP_SYS` is not a capability"),
+        ("extra_hosts: ['db:db']", "`db` of `db` is no address"),
+        ("networks: {default: {ipv4_address: 172.20.0}}", "`172.20.0` is no IPv4 address"),
+        ("networks: {default: {ipv4_address: 172.20.0.2/16}}", "`172.20.0.2/16` is no IPv4 address"),
+        ("networks: {default: {ipv6_address: 172.20.0.2}}", "`172.20.0.2` is no IPv6 address"),
+    ] {
+        let rendered = render_text(&format!("services: {{web: {{image: a, {key}}}}}\n"));
+        let messages: Vec<&str> = rendered.findings.iter().map(|it| it.message.as_str()).collect();
+        assert_eq!((messages, rendered.stack.is_none()), (vec![expected], true), "{key}");
+    }
+    for key in [
+        "cap_add: [ALL, cap_bpf, checkpoint_restore]",
+        "extra_hosts: ['a:host-gateway', 'b:::1', 'c=[fd00::1]']",
+        "networks: {default: {ipv4_address: 172.20.0.2, ipv6_address: 'fd00::2'}}",
+        "mem_limit: 64m, mem_reservation: 64m",
+    ] {
+        let rendered = render_text(&format!("services: {{web: {{image: a, {key}}}}}\n"));
+        assert!(rendered.findings.is_empty() && rendered.stack.is_some(), "{:?}", rendered.findings);
+    }
+}
+
+/// A host whose kernel does not limit memory runs it.
+#[test]
+fn reservation_above_the_limit_is_a_warning() {
+    let rendered = render_text("services: {web: {image: a, mem_limit: 64m, mem_reservation: 128m}}\n");
+    let [finding] = rendered.findings.as_slice() else { panic!("{:?}", rendered.findings) };
+    assert_eq!(finding.severity, Severity::Warning);
+    assert_eq!(finding.path, "services.web.mem_reservation");
+    assert!(finding.message.contains("reserve more memory than the limit"), "{finding}");
+    assert!(rendered.stack.is_some());
+}
+
+#[test]
 fn host_with_several_addresses_has_an_entry_for_each() {
     let rendered =
         render_text("services: {web: {image: a, extra_hosts: ['db=10.0.0.1,10.0.0.2', 'a:::1']}}\n");

@@ -5,6 +5,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
+    dockerfile::with_images,
     files::{Entry, Files},
     ignore::{Ignore, Inherited},
 };
@@ -87,6 +88,17 @@ impl Context {
         let is_file = |it: &&str| matches!(walk.entries.get(*it), Some(ContextEntry::File { .. }));
         let dockerfile_inside = inside.filter(is_file).map(str::to_owned);
         Ok(Self { entries: walk.entries, dockerfile, dockerfile_inside, folder: folder.to_owned() })
+    }
+
+    /// The context for the engine: its Dockerfile names the bases that the application builds by their content, because their other
+    /// names may move at any time.
+    #[must_use]
+    pub fn with_bases(mut self, build: &Build) -> Self {
+        if !build.bases.is_empty() {
+            self.dockerfile = Arc::from(with_images(&self.dockerfile, &build.args, &build.bases));
+            self.dockerfile_inside = None;
+        }
+        self
     }
 
     /// The bytes of a file of the context.
@@ -287,6 +299,17 @@ mod tests {
         assert_eq!(&*Context::of(&both, &build()).unwrap().dockerfile, b"FROM upper");
         let other = Build { dockerfile: Dockerfile::Path("app/web.Dockerfile".into()), ..build() };
         assert!(Context::of(&MemoryFiles::new([lower, ("app/web.dockerfile", "")]), &other).is_err());
+    }
+
+    #[test]
+    fn bases_of_the_application_are_named_by_their_content() {
+        let files = MemoryFiles::new([("app/Dockerfile", "FROM base\n")]);
+        let context = |build: &Build| Context::of(&files, build).unwrap().with_bases(build);
+        let plain = context(&build());
+        assert_eq!((&*plain.dockerfile, plain.dockerfile_inside.is_some()), (&b"FROM base\n"[..], true));
+        let bases = BTreeMap::from([("base".to_owned(), "base:00".to_owned())]);
+        let pinned = context(&Build { bases, ..build() });
+        assert_eq!((&*pinned.dockerfile, pinned.dockerfile_inside), (&b"FROM base:00\n"[..], None));
     }
 
     #[test]

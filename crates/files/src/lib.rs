@@ -22,6 +22,7 @@ mod bounded;
 mod broken_link;
 mod budget;
 pub mod context;
+pub mod dockerfile;
 pub mod files;
 mod host_files;
 mod host_values;

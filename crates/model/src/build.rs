@@ -27,6 +27,9 @@ pub struct Build {
     pub target: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub args: BTreeMap<String, String>,
+    /// Images of the Dockerfile that the same application builds: the names there, with the references by content.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub bases: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// `none`, `host`, or the engine's default.
@@ -133,6 +136,7 @@ mod tests {
         assert!(changed(|it| it.files = "01".into()));
         assert!(changed(|it| it.target = Some("test".into())));
         assert!(changed(|it| drop(it.args.insert("A".into(), "1".into()))));
+        assert!(changed(|it| drop(it.bases.insert("base".into(), "base:01".into()))));
         assert!(changed(|it| drop(it.secrets.insert("npm".into(), ContentId("00".into())))));
         assert!(!changed(|it| it.context = "moved".into()));
         assert!(!changed(|it| it.no_cache = true));

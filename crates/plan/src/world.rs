@@ -6,9 +6,9 @@
 use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
 
 use driftless_model::{
-    AgentId, Container, ContainerId, Endpoint, Format, Health, Image, Instance, LiveSettings, MountSource,
-    Observed, ObservedNetwork, ObservedVolume, Platform, Port, Readiness, Resources, SpecHash, State,
-    Timestamp, label,
+    AgentId, Build, Container, ContainerId, Endpoint, Format, Health, Image, Instance, LiveSettings,
+    MountSource, Observed, ObservedNetwork, ObservedVolume, Platform, Port, Readiness, Resources, SpecHash,
+    State, Timestamp, label,
 };
 
 use crate::action::{Action, AgentReplacement, ContainerRef, Creation, RequiredSignature};
@@ -78,11 +78,7 @@ impl World {
             Action::VerifyImage { image, .. } if !self.observed.images.contains_key(image) => {
                 return Err(Refusal::NoSuchImage(image.clone()));
             }
-            // Its other names are not used here.
-            Action::BuildImage { image, build: _ } if self.broken.contains(image) => {
-                return Err(Refusal::CannotBuild(image.clone()));
-            }
-            Action::BuildImage { image, build } => self.have_labelled(image, label::BUILD, &build.digest),
+            Action::BuildImage { image, build } => self.build(image, build)?,
             Action::ImportImage { image } => self.have_labelled(image, label::HELPER, image),
             Action::CreateNetwork { name, network, project: _, addresses: _ } => {
                 if self.observed.networks.contains_key(name) {
@@ -218,6 +214,18 @@ impl World {
     fn have(&mut self, image: &str) {
         let id = format!("sha256:{}", driftless_model::digest_hex(image.as_bytes()));
         self.observed.images.insert(image.to_owned(), Image { id, ..Image::default() });
+    }
+
+    /// Builds an image. Its other names are not used here.
+    fn build(&mut self, image: &str, build: &Build) -> Result<(), Refusal> {
+        if self.broken.contains(image) {
+            return Err(Refusal::CannotBuild(image.to_owned()));
+        }
+        if let Some(base) = build.bases.values().find(|base| !self.observed.images.contains_key(*base)) {
+            return Err(Refusal::NoSuchImage(base.clone()));
+        }
+        self.have_labelled(image, label::BUILD, &build.digest);
+        Ok(())
     }
 
     /// An image that the agent made, with the label that says so.

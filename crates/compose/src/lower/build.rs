@@ -3,9 +3,12 @@
 //! The context is a folder of the commit. A context by URL is refused, because its content is not known; the
 //! Dockerfile may fetch anything.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use driftless_files::{Context, Files, context::DOCKERFILE};
+use driftless_files::{Context, Files, context::DOCKERFILE, dockerfile::named_images};
 use driftless_model::{
     Build, Dockerfile, Finding, ImageRef, MountSource, PullPolicy, Workload, WorkloadName, is_helper_name,
 };
@@ -40,9 +43,25 @@ pub(crate) struct BuildInputs<'a> {
 pub(crate) struct Builds {
     /// By the name of the image.
     built: BTreeMap<String, (String, Build)>,
-    /// Digests of files by context and Dockerfile, because several services may be built from one folder.
-    files: BTreeMap<(String, String), String>,
+    /// By service.
+    services: BTreeMap<WorkloadName, BuiltService>,
+    /// Digests of files with the Dockerfile, by context and place of the Dockerfile, because several services may be built from one folder.
+    files: BTreeMap<(String, String), (String, Arc<[u8]>)>,
 }
+
+/// The image that one service builds.
+#[derive(Debug)]
+struct BuiltService {
+    place: Placed<()>,
+    name: String,
+    /// All its names without the digest.
+    tags: BTreeSet<String>,
+    /// The images that its Dockerfile names.
+    named: BTreeSet<String>,
+}
+
+/// For each service that is built from others: the names in its Dockerfile, with the services that build these images.
+type Bases = BTreeMap<WorkloadName, BTreeMap<String, WorkloadName>>;
 
 impl Builds {
     /// Lowers the build of a service. Returns the image reference, named by content, and the build.
@@ -80,18 +99,102 @@ impl Builds {
         };
         let place = (build.context.clone(), dockerfile);
         let known = self.files.get(&place).cloned();
-        build.files = if let Some(known) = known {
+        let (digest, dockerfile) = if let Some(known) = known {
             known
         } else {
-            let digest = Context::of(inputs.files, &build).and_then(|it| it.digest(inputs.files));
-            let digest = digest.map_err(|message| vec![section.place.error(message)])?;
-            self.files.insert(place, digest.clone());
-            digest
+            let context = Context::of(inputs.files, &build);
+            let read = context.and_then(|it| Ok((it.digest(inputs.files)?, it.dockerfile)));
+            let read = read.map_err(|message| vec![section.place.error(message)])?;
+            self.files.insert(place, read.clone());
+            read
         };
+        build.files = digest;
         build.identify();
         let reference = build.reference(&name);
-        self.built.insert(ImageRef::parse(&name).familiar(), (reference.clone(), build.clone()));
+        self.built.insert(familiar(&name), (reference.clone(), build.clone()));
+        let service = BuiltService {
+            place: section.place.clone(),
+            tags: build.tags.iter().map(|tag| familiar(tag)).collect(),
+            named: named_images(&dockerfile, &build.args),
+            name,
+        };
+        self.services.insert(WorkloadName(key.to_owned()), service);
         Ok((reference, build))
+    }
+
+    /// Names the images of other services that a build begins or copies from by their content, which is thereby a part of its own. They are
+    /// named one after the other, because the name of a base has to be final. Returns a finding if there is a cycle.
+    pub(crate) fn add_bases(&mut self, workloads: &mut BTreeMap<WorkloadName, Workload>) -> Option<Finding> {
+        let mut left = self.bases();
+        while !left.is_empty() {
+            let is_final =
+                |bases: &BTreeMap<String, WorkloadName>| bases.values().all(|base| !left.contains_key(base));
+            let next = left.iter().find(|(_, bases)| is_final(bases)).map(|(service, _)| service.clone());
+            let Some(service) = next else { return self.cycle(&left) };
+            let bases = left.remove(&service).unwrap_or_default();
+            let image = |base: WorkloadName| Some(workloads.get(&base)?.container.image.clone());
+            let bases = bases.into_iter().filter_map(|(name, base)| Some((name, image(base)?))).collect();
+            self.set_bases(&service, bases, workloads);
+        }
+        None
+    }
+
+    fn set_bases(
+        &mut self,
+        service: &WorkloadName,
+        bases: BTreeMap<String, String>,
+        workloads: &mut BTreeMap<WorkloadName, Workload>,
+    ) {
+        let (Some(known), Some(workload)) = (self.services.get(service), workloads.get_mut(service)) else {
+            return;
+        };
+        let Some(build) = &mut workload.build else { return };
+        build.bases = bases;
+        build.identify();
+        let reference = build.reference(&known.name);
+        let before = std::mem::replace(&mut workload.container.image, reference.clone());
+        // Another service may have the last build of this name.
+        if let Some(last) = self.built.get_mut(&familiar(&known.name)).filter(|last| last.0 == before) {
+            *last = (reference, build.clone());
+        }
+    }
+
+    /// A name of an image is that of the service with this `image`, else that of one with this tag. In its own Dockerfile it is that of a
+    /// registry, as with `image: postgres:17` and `FROM postgres:17`.
+    fn bases(&self) -> Bases {
+        let mut owners: BTreeMap<String, &WorkloadName> =
+            self.services.iter().map(|(service, built)| (familiar(&built.name), service)).collect();
+        for (service, built) in &self.services {
+            for tag in &built.tags {
+                owners.entry(tag.clone()).or_insert(service);
+            }
+        }
+        let bases_of = |built: &BuiltService| -> BTreeMap<String, WorkloadName> {
+            let others = built.named.iter().map(|name| (name, familiar(name)));
+            let others = others.filter(|(_, familiar)| !built.tags.contains(familiar));
+            let found = others.filter_map(|(name, familiar)| {
+                owners.get(&familiar).map(|service| (name.clone(), (*service).clone()))
+            });
+            found.collect()
+        };
+        let all = self.services.iter().map(|(service, built)| (service.clone(), bases_of(built)));
+        all.filter(|(_, bases)| !bases.is_empty()).collect()
+    }
+
+    /// The finding about services that are built from each other.
+    fn cycle(&self, left: &Bases) -> Option<Finding> {
+        let mut path: Vec<&WorkloadName> = Vec::new();
+        let mut next = left.keys().next()?;
+        while !path.contains(&next) {
+            path.push(next);
+            next = left.get(next)?.values().find(|base| left.contains_key(*base))?;
+        }
+        let start = path.iter().position(|service| *service == next)?;
+        let cycle = path.get(start..)?.iter().chain([&next]);
+        let cycle: Vec<&str> = cycle.map(|service| service.as_str()).collect();
+        let message = format!("these images are built from each other: {}", cycle.join(" → "));
+        let finding = self.services.get(next)?.place.error(message);
+        Some(finding.help("in one of their Dockerfiles, begin or copy from another image"))
     }
 
     /// Gives services that name or mount the image of another service the build of that image.
@@ -99,7 +202,7 @@ impl Builds {
         for workload in workloads.values_mut() {
             for mount in &mut workload.container.mounts {
                 let MountSource::Image(image) = &mut mount.source else { continue };
-                if let Some((reference, _)) = self.built.get(&ImageRef::parse(image).familiar()) {
+                if let Some((reference, _)) = self.built.get(&familiar(image)) {
                     image.clone_from(reference);
                 }
             }
@@ -107,15 +210,18 @@ impl Builds {
             {
                 continue;
             }
-            if let Some((reference, build)) =
-                self.built.get(&ImageRef::parse(&workload.container.image).familiar())
-            {
+            if let Some((reference, build)) = self.built.get(&familiar(&workload.container.image)) {
                 workload.container.image.clone_from(reference);
                 workload.build = Some(build.clone());
                 workload.pull = PullPolicy::IfNotPresent;
             }
         }
     }
+}
+
+/// The name of an image, the same for all texts that mean it.
+fn familiar(name: &str) -> String {
+    ImageRef::parse(name).familiar()
 }
 
 /// The warning that a `pull_policy` makes the build useless.

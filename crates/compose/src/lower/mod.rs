@@ -70,6 +70,7 @@ pub(crate) fn lower(
             workloads.insert(WorkloadName(key.clone()), lowering.workload(key, service));
         }
     }
+    lowering.findings.extend(lowering.builds.add_bases(&mut workloads));
     lowering.builds.share(&mut workloads);
     lowering.check_order(&workloads);
     let inventory = Inventory { workloads: lowering.objects(&workloads), ..Inventory::default() };

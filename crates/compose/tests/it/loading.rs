@@ -698,6 +698,40 @@ fn mounted_image_that_is_built_is_mounted_by_its_content() {
     assert_ne!(first, second);
 }
 
+/// The images of `base`, `app` and `tool`, which are built from each other.
+fn built_images(base: &str, app: &str) -> Vec<String> {
+    let compose = "services:\n  app: {build: {context: ./app, args: {BASE: base:1}}}\n  base: {build: ./base, image: 'base:1'}\n  tool: {build: \
+                   {context: ./app, dockerfile_inline: 'FROM shop-app'}}\n  web: {image: shop-app}\nname: shop\n";
+    let files = [("app/compose.yaml", compose), ("app/base/Dockerfile", base), ("app/app/Dockerfile", app)];
+    let stack = stack(&files, at("app"));
+    let image = |name: &str| stack.workloads[&WorkloadName::from(name)].container.image.clone();
+    assert_eq!(image("web"), image("app"));
+    ["base", "app", "tool"].map(image).to_vec()
+}
+
+#[test]
+fn images_of_other_services_are_part_of_the_content() {
+    let (first, second) = ("FROM base:1\nENV A=1\n", "FROM base:1\nENV A=2\n");
+    for app in ["ARG BASE\nFROM $BASE\n", "FROM scratch\nCOPY --from=base:1 /x /x\n"] {
+        let (one, other) = (built_images(first, app), built_images(second, app));
+        assert!(one.iter().zip(&other).all(|(one, other)| one != other), "{one:?} {other:?}");
+    }
+    let app = "FROM alpine\n";
+    let (one, other) = (built_images(first, app), built_images(second, app));
+    assert_ne!(one[0], other[0]);
+    assert_eq!(one[1..], other[1..]);
+}
+
+#[test]
+fn images_that_are_built_from_each_other_are_refused() {
+    let compose = "services:\n  a: {build: {context: ., dockerfile_inline: FROM shop-b}}\n  b:\n    build: {context: ., \
+                   dockerfile_inline: FROM shop-a}\n  c: {build: {context: ., dockerfile_inline: FROM shop-b}}\nname: shop\n";
+    let found = errors(&[("app/compose.yaml", compose)], at("app"));
+    let [error] = found.as_slice() else { panic!("{found:?}") };
+    assert!(error.starts_with("app/compose.yaml:2:"), "{error}");
+    assert!(error.contains("these images are built from each other: a → b → a"), "{error}");
+}
+
 #[test]
 fn file_of_version_1_gets_one_error_with_the_way_out() {
     let files =

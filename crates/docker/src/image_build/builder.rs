@@ -1,10 +1,6 @@
 //! One build from the request to its end.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_clock::Clock;
 use driftless_model::{Build, ImageRef, label};
@@ -97,7 +93,7 @@ impl Builder {
         let session =
             if needs_classic { None } else { Session::open(self.connection.transport(), &job).await? };
         let mut query = job.query(platform.as_deref())?;
-        if !build.pull && Box::pin(self.has_base_of_another(&job)).await? {
+        if !job.is_pulling() && Box::pin(self.has_base_of_another(&job)).await? {
             query.push(("pull", "1".to_owned()));
         }
         let Some(session) = session else {
@@ -142,7 +138,7 @@ impl Builder {
             if !is_name_allowed(tag, build) {
                 tracing::warn!(
                     image = tag,
-                    "the policy `otherApplications` does not give the built image this name: a Dockerfile that begins from it needs one that begins with the project and `-`"
+                    "the policy `otherApplications` does not give the built image this name"
                 );
                 continue;
             }
@@ -163,7 +159,8 @@ impl Builder {
     /// have the name of one of a registry, so all are pulled. So they are instead of an older image of the application, which has a name
     /// that newer ones do not get.
     async fn has_base_of_another(&self, job: &BuildJob) -> Result<bool, BuildFailure> {
-        let images: BTreeSet<String> = job.base_images().into_iter().filter(|it| is_reference(it)).collect();
+        let mut images = job.base_images();
+        images.retain(|image| is_reference(image));
         let build = &job.build;
         let app = build.labels.get(label::BUILT_BY).map(String::as_str).unwrap_or_default();
         for image in images.iter().take(MAX_BASE_IMAGES) {

@@ -2,11 +2,10 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use driftless_files::{Context, Files};
+use driftless_files::{Context, Files, dockerfile::named_images};
 use driftless_model::{Build, ContentId, Mask, label};
 use serde::Serialize;
 
-use super::base_images::base_images;
 use crate::{call_error::CallError, registry_logins::RegistryLogins};
 
 /// The inputs of a build besides its definition.
@@ -76,7 +75,7 @@ impl BuildJob {
         }
         let (image, build, files) = (image.to_owned(), build.clone(), Arc::clone(files));
         let prepared = tokio::task::spawn_blocking(move || {
-            let context = Context::of(files.as_ref(), &build)?;
+            let context = Context::of(files.as_ref(), &build)?.with_bases(&build);
             Ok(Self { image, build, context, files, secrets: values, logins, time })
         });
         prepared
@@ -85,9 +84,16 @@ impl BuildJob {
             .map_err(BuildFailure::Build)
     }
 
-    /// The images that the build begins from, as far as the Dockerfile names them.
+    /// The images that the build begins from and copies from, as far as the Dockerfile names them, without those that the same
+    /// application builds.
     pub(super) fn base_images(&self) -> Vec<String> {
-        base_images(&self.context.dockerfile)
+        let named = named_images(&self.context.dockerfile, &self.build.args).into_iter();
+        named.filter(|image| !self.build.bases.values().any(|base| base == image)).collect()
+    }
+
+    /// Whether newer base images are asked for. Not if the application builds one of them: no registry has it, and the engine would fail.
+    pub(super) fn is_pulling(&self) -> bool {
+        self.build.pull && self.build.bases.is_empty()
     }
 
     /// The texts to hide in all output: each line of each secret, and the values of arguments with telling names.
@@ -129,7 +135,7 @@ impl BuildJob {
             ("platform", platform.map(str::to_owned)),
             ("shmsize", build.shm_size.map(|it| it.to_string())),
             ("nocache", build.no_cache.then(|| "1".to_owned())),
-            ("pull", build.pull.then(|| "1".to_owned())),
+            ("pull", self.is_pulling().then(|| "1".to_owned())),
         ];
         query.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
         Ok(query)
@@ -138,4 +144,33 @@ impl BuildJob {
 
 fn json<T: Serialize>(value: &T) -> Result<String, BuildFailure> {
     serde_json::to_string(value).map_err(|error| BuildFailure::Build(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use driftless_files::MemoryFiles;
+    use driftless_model::Dockerfile;
+
+    use super::*;
+
+    async fn job(build: Build) -> BuildJob {
+        let files = MemoryFiles::new([("app/Dockerfile", "FROM base\nCOPY --from=tools:1 /x /x\n")]);
+        let dockerfile = Dockerfile::Path("app/Dockerfile".to_owned());
+        let build = Build { context: "app".to_owned(), dockerfile, pull: true, ..build };
+        let (secrets, mask) = (BuildSecrets::default(), Mask::new([7; 32]));
+        let inputs = BuildInputs { files: Arc::new(files), secrets, mask };
+        BuildJob::prepare("app:1", &build, &inputs, RegistryLogins::default(), 0).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn base_of_the_application_is_taken_by_its_content() {
+        let plain = job(Build::default()).await;
+        assert_eq!(plain.base_images(), ["base", "tools:1"]);
+        assert!(plain.is_pulling());
+        let bases = BTreeMap::from([("base".to_owned(), "base:00".to_owned())]);
+        let pinned = job(Build { bases, ..Build::default() }).await;
+        assert_eq!(&*pinned.context.dockerfile, b"FROM base:00\nCOPY --from=tools:1 /x /x\n");
+        assert_eq!(pinned.base_images(), ["tools:1"]);
+        assert!(!pinned.is_pulling(), "no registry has the base");
+    }
 }

@@ -14,11 +14,9 @@
 //! | `grpc`, `protobuf` | the encoding of both |
 //! | `archive` | the files as an archive, for the classic builder |
 //! | `output` | the messages of either builder: steps, the end of the output, the error |
-//! | `base_images` | the images that a Dockerfile begins from |
 //! | `classic_builder` | the check for instructions that the classic builder does not know |
 
 mod archive;
-mod base_images;
 mod builder;
 mod classic_builder;
 mod file_sync;

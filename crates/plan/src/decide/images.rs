@@ -130,6 +130,13 @@ fn obtain_image(draft: &mut Draft<'_>, subject: Subject<'_>, needed: &Needed) ->
         hold_for(draft, subject);
         return false;
     }
+    let needs_bases = build.as_ref().filter(|_| !is_present);
+    if let Some((base, attempt)) = needs_bases.and_then(|build| pausing_base(draft, build)) {
+        draft.look_again(attempt.next);
+        hold_for(draft, subject);
+        draft.wait(Wait::build_failed(name, base, &attempt.error, attempt.count, attempt.next));
+        return false;
+    }
     match pausing_attempt(draft, workload, image) {
         Some(_) if is_here && is_cut_off(draft.facts, name) => {}
         Some(attempt) => {
@@ -165,6 +172,26 @@ fn obtain_image(draft: &mut Draft<'_>, subject: Subject<'_>, needed: &Needed) ->
 fn pausing_attempt<'a>(draft: &Draft<'a>, workload: &Workload, image: &str) -> Option<&'a Attempt> {
     let facts = draft.facts;
     facts.record.pulls.get(&facts.asked_image(workload, image)).filter(|attempt| attempt.next > facts.now)
+}
+
+/// A base image of a build that is missing and could not be built, with the last attempt, which is not repeated yet.
+fn pausing_base<'a>(draft: &Draft<'a>, build: &Build) -> Option<(&'a str, &'a Attempt)> {
+    missing_bases(draft.facts, build).into_iter().find_map(|base| {
+        let image = base.container.image.as_str();
+        let attempt = pausing_attempt(draft, base, image).map(|attempt| (image, attempt));
+        attempt.or_else(|| pausing_base(draft, base.build.as_ref()?))
+    })
+}
+
+/// The workloads that build the base images of a build, of those that are missing. They may want no container of it.
+fn missing_bases<'a>(facts: &Facts<'a>, build: &Build) -> Vec<&'a Workload> {
+    let stacks = [Some(facts.target.stack), facts.target.reached];
+    let all = stacks.into_iter().flatten().flat_map(|stack| stack.workloads.values());
+    let found = build.bases.values().filter_map(|image| {
+        let mut all = all.clone();
+        all.find(|workload| workload.build.is_some() && workload.container.image == *image)
+    });
+    found.filter(|base| !facts.has_image(base, &base.container.image)).collect()
 }
 
 /// The platform that a workload needs an image for, and another workload that has it for another one: the image is here for that
@@ -256,7 +283,7 @@ fn is_refresh_due(draft: &Draft<'_>, needed: &Needed) -> bool {
     }
 }
 
-/// From its registry, from the commit, or from this agent itself.
+/// From its registry, from the commit, or from this agent itself. A build comes after those of the base images that are missing.
 fn fetch(draft: &mut Draft<'_>, workload: &Workload, needed: &Needed) -> usize {
     let Needed { image, pull: _, build } = needed;
     if let Some(step) = draft.pull_of(workload, image) {
@@ -274,7 +301,13 @@ fn fetch(draft: &mut Draft<'_>, workload: &Workload, needed: &Needed) -> usize {
             Action::PullImage { image: image.clone(), platform, secrets, keys }
         }
     };
-    let step = draft.push(action, Cause::Missing, vec![]);
+    let bases = build.as_ref().map(|build| missing_bases(draft.facts, build)).unwrap_or_default();
+    let mut after = Vec::new();
+    for base in bases {
+        let needed = own_image(draft, base);
+        after.push(fetch(draft, base, &needed));
+    }
+    let step = draft.push(action, Cause::Missing, after);
     draft.note_pull(workload, image, step);
     step
 }

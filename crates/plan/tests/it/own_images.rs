@@ -120,6 +120,51 @@ fn build_says_whether_its_application_shares_the_names() {
     }
 }
 
+/// A workload that wants no container, and one with an image that is built from that of the first.
+fn base_and_app() -> Stage {
+    let building = |name: &str, build: Build, replicas: u32| {
+        let mut build = Build { context: name.to_owned(), ..build };
+        build.identify();
+        let image = build.reference(name);
+        Workload { build: Some(build), ..workload(&image, replicas) }
+    };
+    let base = building("shop-base", Build::default(), 0);
+    let bases = [("shop-base".to_owned(), base.container.image.clone())].into();
+    let app = building("shop-app", Build { bases, ..Build::default() }, 1);
+    Stage::new(stack([("app", app), ("base", base)]))
+}
+
+fn image_of(stage: &Stage, name: &str) -> String {
+    stage.stack.workloads[&name.into()].container.image.clone()
+}
+
+#[test]
+fn missing_base_of_the_application_is_built_first() {
+    let mut stage = base_and_app();
+    let plan = stage.round();
+    let steps = plan.steps.iter().filter_map(|step| match &step.action {
+        Action::BuildImage { image, .. } => Some((image.clone(), step.after.clone())),
+        _ => None,
+    });
+    let builds: Vec<(String, Vec<usize>)> = steps.collect();
+    assert_eq!(builds, [(image_of(&stage, "base"), vec![]), (image_of(&stage, "app"), vec![0])], "{plan}");
+    crate::prune::settle(&mut stage);
+    // The base alone is needed only for a build.
+    stage.world.observed.images.remove(&image_of(&stage, "base"));
+    assert!(!is_image_made(&stage.round()));
+}
+
+#[test]
+fn failed_base_holds_back_the_images_built_from_it() {
+    let mut stage = base_and_app();
+    let base = image_of(&stage, "base");
+    stage.world.broken.insert(base.clone());
+    stage.round();
+    let plan = stage.round();
+    let is_said = |wait: &Wait| wait.is(WaitReason::BuildFailed) && wait.to_string().contains(&base);
+    assert!(plan.waits.iter().any(is_said) && !is_image_made(&plan), "{plan}");
+}
+
 /// A stage whose images must all be signed.
 fn guarded(workloads: impl IntoIterator<Item = (&'static str, Workload)>) -> Stage {
     let mut stage = Stage::new(stack(workloads));

@@ -1,0 +1,313 @@
+//! The images that a Dockerfile names: those that its stages begin from, copy from and mount.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
+
+/// The name of an image in a Dockerfile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ImageName {
+    /// With the values of its variables.
+    name: String,
+    /// Its bytes in the text, as it is written there.
+    place: Range<usize>,
+}
+
+/// The images of `FROM`, `COPY --from` and `RUN --mount=from`, without stages. A name with a variable counts if the variable is an `ARG`
+/// before the first `FROM` with a value, from `args` or by default.
+pub fn named_images(dockerfile: &[u8], args: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let text = String::from_utf8_lossy(dockerfile);
+    image_names(&text, args).into_iter().map(|image| image.name).collect()
+}
+
+/// The Dockerfile with other images in place of these.
+pub fn with_images(
+    dockerfile: &[u8],
+    args: &BTreeMap<String, String>,
+    images: &BTreeMap<String, String>,
+) -> Vec<u8> {
+    let text = String::from_utf8_lossy(dockerfile);
+    let mut replaced = String::with_capacity(text.len());
+    let mut end = 0;
+    for ImageName { name, place } in image_names(&text, args) {
+        if let Some(image) = images.get(&name) {
+            replaced.push_str(&text[end..place.start]);
+            replaced.push_str(image);
+            end = place.end;
+        }
+    }
+    replaced.push_str(&text[end..]);
+    replaced.into_bytes()
+}
+
+fn image_names(text: &str, args: &BTreeMap<String, String>) -> Vec<ImageName> {
+    let instructions = instructions(text);
+    let all_stages: BTreeSet<String> = instructions.iter().filter_map(|words| stage_of(words)).collect();
+    let (mut stages, mut variables) = (BTreeSet::new(), BTreeMap::new());
+    let (mut images, mut has_begun): (Vec<ImageName>, bool) = (Vec::new(), false);
+    for words in &instructions {
+        let Some((keyword, operands)) = words.split_first() else { continue };
+        match keyword.text.to_ascii_uppercase().as_str() {
+            "ARG" if !has_begun => operands.iter().for_each(|word| declare(word.text, args, &mut variables)),
+            "FROM" => {
+                has_begun = true;
+                let base = operands.iter().find(|word| !word.is_flag());
+                let image = base.and_then(|word| {
+                    Some(ImageName { name: resolve(word.text, &variables)?, place: word.place() })
+                });
+                images.extend(image.filter(|image| !stages.contains(&image.name.to_lowercase())));
+                stages.extend(stage_of(words));
+            }
+            "COPY" | "RUN" => {
+                // A number is that of a stage.
+                let is_stage = |name: &str| {
+                    name.bytes().all(|byte| byte.is_ascii_digit())
+                        || all_stages.contains(&name.to_lowercase())
+                };
+                let flags = operands.iter().take_while(|word| word.is_flag());
+                let sources = flags.flat_map(|flag| flag.sources());
+                let named = sources.filter(|word| !word.text.contains('$') && !is_stage(word.text));
+                images
+                    .extend(named.map(|word| ImageName { name: word.text.to_owned(), place: word.place() }));
+            }
+            _ => {}
+        }
+    }
+    images
+}
+
+/// The name that `FROM … AS` gives to a stage, in lower case.
+fn stage_of(words: &[Word<'_>]) -> Option<String> {
+    let (keyword, operands) = words.split_first()?;
+    let mut operands = operands.iter().filter(|word| !word.is_flag()).skip(1);
+    let is_as = keyword.text.eq_ignore_ascii_case("from") && operands.next()?.text.eq_ignore_ascii_case("as");
+    operands.next().filter(|_| is_as).map(|name| name.text.to_lowercase())
+}
+
+/// Notes the value of one `ARG`.
+fn declare(word: &str, args: &BTreeMap<String, String>, variables: &mut BTreeMap<String, String>) {
+    let (name, default) = match word.split_once('=') {
+        Some((name, default)) => (name, resolve(default.trim_matches(['"', '\'']), variables)),
+        None => (word, None),
+    };
+    match args.get(name).cloned().or(default) {
+        Some(value) => variables.insert(name.to_owned(), value),
+        None => variables.remove(name),
+    };
+}
+
+/// A word with `$NAME`, `${NAME}` and `${NAME:-default}` replaced. `None`: a variable has no value, or another form.
+fn resolve(word: &str, variables: &BTreeMap<String, String>) -> Option<String> {
+    let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let mut parts = word.split('$');
+    let mut resolved = parts.next()?.to_owned();
+    for part in parts {
+        let (name, default, rest) = if let Some(inner) = part.strip_prefix('{') {
+            let (inner, rest) = inner.split_once('}')?;
+            let (name, default) =
+                inner.split_once(":-").map_or((inner, None), |(name, default)| (name, Some(default)));
+            (name, default, rest)
+        } else {
+            let end = part.find(|letter: char| !is_of_name(letter)).unwrap_or(part.len());
+            let (name, rest) = part.split_at(end);
+            (name, None, rest)
+        };
+        if !name.chars().all(is_of_name) {
+            return None;
+        }
+        let value = variables.get(name).map(String::as_str);
+        resolved.push_str(match default {
+            Some(default) => value.filter(|value| !value.is_empty()).unwrap_or(default),
+            None => value?,
+        });
+        resolved.push_str(rest);
+    }
+    Some(resolved)
+}
+
+/// A word of an instruction with its first byte in the text.
+#[derive(Clone, Copy, Debug)]
+struct Word<'a> {
+    text: &'a str,
+    start: usize,
+}
+
+impl Word<'_> {
+    fn is_flag(self) -> bool {
+        self.text.starts_with("--")
+    }
+
+    fn place(self) -> Range<usize> {
+        self.start..self.start + self.text.len()
+    }
+
+    /// The end of the word after a prefix.
+    fn after(self, prefix: &str) -> Option<Self> {
+        let text = self.text.strip_prefix(prefix)?;
+        Some(Self { text, start: self.start + prefix.len() })
+    }
+
+    /// The images or stages of a flag: `--from=NAME`, and `from=NAME` among the fields of a `--mount`.
+    fn sources(self) -> Vec<Self> {
+        if let Some(fields) = self.after("--mount=") {
+            let fields = pieces(fields.text, fields.start, |letter| letter == ',');
+            return fields.filter_map(|field| field.after("from=")).collect();
+        }
+        self.after("--from=").into_iter().collect()
+    }
+}
+
+/// The parts of a text between separators, without empty ones.
+fn pieces<'a>(
+    text: &'a str,
+    mut start: usize,
+    is_separator: fn(char) -> bool,
+) -> impl Iterator<Item = Word<'a>> {
+    text.split_inclusive(is_separator).filter_map(move |piece| {
+        let word = Word { text: piece.trim_end_matches(is_separator), start };
+        start += piece.len();
+        (!word.text.is_empty()).then_some(word)
+    })
+}
+
+/// The words of each instruction, over continued lines, without comments and here-documents.
+fn instructions(text: &str) -> Vec<Vec<Word<'_>>> {
+    let escape = escape_of(text);
+    let (mut all, mut words): (Vec<Vec<Word<'_>>>, Vec<Word<'_>>) = (Vec::new(), Vec::new());
+    let mut documents: Vec<HereDocument<'_>> = Vec::new();
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let at = start;
+        start += line.len();
+        if let Some(document) = documents.first() {
+            if document.is_ended_by(line) {
+                documents.remove(0);
+            }
+            continue;
+        }
+        let content = line.trim_end();
+        let is_comment = content.trim_start_matches(is_space).starts_with('#');
+        if is_comment || content.is_empty() {
+            continue;
+        }
+        let continued = content.strip_suffix(escape).filter(|before| !before.ends_with(escape));
+        words.extend(pieces(continued.unwrap_or(content), at, is_space));
+        if continued.is_none() {
+            documents = here_documents(&words);
+            all.push(std::mem::take(&mut words));
+        }
+    }
+    all.push(words);
+    all
+}
+
+/// White space between words. A byte order mark counts as such.
+fn is_space(letter: char) -> bool {
+    letter.is_whitespace() || letter == '\u{feff}'
+}
+
+/// The letter that continues a line: that of the directive `escape`, or a backslash.
+fn escape_of(text: &str) -> char {
+    let mut directives = text.trim_start_matches('\u{feff}').lines().map_while(directive);
+    let value = directives.find(|(key, _)| key.eq_ignore_ascii_case("escape")).map(|(_, value)| value);
+    if value == Some("`") { '`' } else { '\\' }
+}
+
+/// A comment of the form `# key=value`.
+fn directive(line: &str) -> Option<(&str, &str)> {
+    let (key, value) = line.trim().strip_prefix('#')?.split_once('=')?;
+    let key = key.trim();
+    let is_key = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_key.then_some((key, value.trim()))
+}
+
+/// A here-document that an instruction begins.
+struct HereDocument<'a> {
+    /// The line that ends it.
+    end: &'a str,
+    /// Whether that line may be indented with tabs.
+    is_indented: bool,
+}
+
+impl HereDocument<'_> {
+    fn is_ended_by(&self, line: &str) -> bool {
+        let line = line.trim_end_matches(['\r', '\n']);
+        let line = if self.is_indented { line.trim_start_matches('\t') } else { line };
+        line == self.end
+    }
+}
+
+fn here_documents<'a>(words: &[Word<'a>]) -> Vec<HereDocument<'a>> {
+    let Some((keyword, operands)) = words.split_first() else { return Vec::new() };
+    if !["RUN", "COPY", "ADD"].iter().any(|known| keyword.text.eq_ignore_ascii_case(known)) {
+        return Vec::new();
+    }
+    let document = |word: &Word<'a>| {
+        let text: &'a str = word.text;
+        let name = text.trim_start_matches(|letter: char| letter.is_ascii_digit()).strip_prefix("<<")?;
+        let (end, is_indented) = name.strip_prefix('-').map_or((name, false), |name| (name, true));
+        let end = end.trim_matches(['"', '\'']);
+        (!end.is_empty() && !end.contains('<')).then_some(HereDocument { end, is_indented })
+    };
+    operands.iter().filter_map(document).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn names(text: &str, args: &[(&str, &str)]) -> Vec<String> {
+        image_names(text, &map(args)).into_iter().map(|image| image.name).collect()
+    }
+
+    #[test]
+    fn base_images_are_read_from_the_dockerfile() {
+        let dockerfile = "# FROM x\nARG V=1\nFROM --platform=linux/amd64 ghcr.io/a/b:1 AS one\nfrom b:$V\nFROM one\nRUN from c\nFROM";
+        assert_eq!(names(dockerfile, &[]), ["ghcr.io/a/b:1", "b:1"]);
+    }
+
+    #[test]
+    fn variables_of_base_images_have_defaults_and_arguments() {
+        let from =
+            |line: &str, args: &[(&str, &str)]| names(&format!("ARG A=a B C=${{A}}-c\n{line}\n"), args);
+        assert_eq!(from("FROM $A", &[]), ["a"]);
+        assert_eq!(from("FROM x/${A}:1", &[("A", "own")]), ["x/own:1"]);
+        assert_eq!(from("FROM $C", &[]), ["a-c"]);
+        assert_eq!(from("FROM ${B:-base}", &[]), ["base"]);
+        for unknown in
+            ["FROM $B", "FROM $UNKNOWN", "FROM ${A:+x}", "FROM ${B:-$A}", "FROM a\nARG D=d\nFROM $D"]
+        {
+            let found = from(unknown, &[("UNKNOWN", "x")]);
+            assert!(found.is_empty() || found == ["a"], "{unknown}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn sources_of_copies_and_mounts_are_images_unless_stages() {
+        let text = "FROM a AS One\nFROM one\nCOPY --chmod=755 --from=b /x /x\nCOPY --from=ONE /x /x\nCOPY --from=0 /x /x\n\
+                    RUN --mount=type=bind,from=c,target=/c --mount=type=cache,target=/d make --from=e\n";
+        assert_eq!(names(text, &[]), ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn other_text_of_a_dockerfile_names_no_image() {
+        let text = "FROM a\nRUN echo \\\n# comment\n  FROM b\nRUN <<EOF\nFROM c\nEOF\nCOPY <<-'END' /x\nFROM d\n\tEND\nFROM \\\n  e";
+        assert_eq!(names(text, &[]), ["a", "e"]);
+        let windows = "\u{feff}# escape=`\r\nFROM a\r\nRUN dir c:\\\r\nRUN x `\r\n FROM b\r\nFROM c\r\n";
+        assert_eq!(names(windows, &[]), ["a", "c"]);
+    }
+
+    #[test]
+    fn images_are_replaced_where_they_are_named() {
+        let text = "ARG BASE=base\nFROM --platform=linux/amd64 ${BASE} AS base\nFROM base\nCOPY --from=other:1 /base /x\n";
+        let images = map(&[("base", "base:00"), ("other:1", "other:1-11")]);
+        let replaced = String::from_utf8(with_images(text.as_bytes(), &BTreeMap::new(), &images)).unwrap();
+        let expected = text.replace("${BASE}", "base:00").replace("--from=other:1", "--from=other:1-11");
+        assert_eq!(replaced, expected);
+    }
+}

@@ -294,7 +294,7 @@ impl Inventory {
 /// Whether a text can stand in a path of the API as a reference to an object, and cannot be taken for another path.
 pub(crate) fn is_reference(text: &str) -> bool {
     !text.is_empty()
-        && text.bytes().all(|it| it.is_ascii_alphanumeric() || b"._-/:@+".contains(&it))
+        && text.bytes().all(|it| it.is_ascii_alphanumeric() || b"._-/:@+[]".contains(&it))
         && !text.split('/').any(|it| it == ".." || it == ".")
 }
 
@@ -347,7 +347,9 @@ mod tests {
 
     #[test]
     fn references_cannot_name_another_path() {
-        assert!(is_reference("registry.example.com:5000/a/b@sha256:00ff"));
+        for right in ["registry.example.com:5000/a/b@sha256:00ff", "[fd00::2]:5000/shop:1"] {
+            assert!(is_reference(right), "{right}");
+        }
         for wrong in ["", "a?b", "a#b", "../json", "a/../b", "a b", "a%2fb"] {
             assert!(!is_reference(wrong), "{wrong}");
         }

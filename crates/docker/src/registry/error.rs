@@ -8,8 +8,8 @@ pub enum RegistryError {
     /// 401: there is no login, or it was refused.
     #[error("{0}")]
     Unauthorized(String),
-    /// 403: the login may not read this image.
-    #[error("the login for {0} may not read this image")]
+    /// 403: the login may not read this image, or nobody may without one.
+    #[error("{0}")]
     Forbidden(String),
     /// 404: no such image or tag.
     #[error("{0} has no such image or tag")]

@@ -283,7 +283,10 @@ impl Repository<'_> {
         let host = self.host.to_owned();
         Err(match status {
             StatusCode::UNAUTHORIZED => RegistryError::Unauthorized(self.login_advice()),
-            StatusCode::FORBIDDEN => RegistryError::Forbidden(host),
+            StatusCode::FORBIDDEN if self.login.is_none() => RegistryError::Forbidden(self.login_advice()),
+            StatusCode::FORBIDDEN => {
+                RegistryError::Forbidden(format!("the login for {host} may not read this image"))
+            }
             StatusCode::NOT_FOUND => RegistryError::NotFound(host),
             StatusCode::TOO_MANY_REQUESTS => {
                 RegistryError::TooManyRequests { retry_after: retry_after(response.headers()), host }
@@ -652,6 +655,22 @@ mod tests {
             let others = [cosign::key_file(cosign::OTHER)];
             let error = repository.signatures(cosign::IMAGE, &others).await.unwrap_err();
             assert_eq!(error.reason(), "Forbidden", "{answer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn refusal_without_a_login_says_where_to_add_one() {
+        let (base, _) = serve(|_| ("403 Forbidden".to_owned(), String::new())).await;
+        let login = Login { username: "ada".to_owned(), password: "secret".to_owned(), token: None };
+        for (login, said) in [
+            (None, "or wants a login: add one under `registries`"),
+            (Some(login), "the login for registry.example.com may not read this image"),
+        ] {
+            let mut repository = repository(base.clone());
+            repository.login = login;
+            let error = repository.digest("1").await.unwrap_err();
+            assert_eq!(error.reason(), "Forbidden");
+            assert!(error.to_string().contains(said), "{error}");
         }
     }
 

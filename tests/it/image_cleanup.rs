@@ -161,6 +161,30 @@ async fn image_that_is_brought_during_a_cleanup_is_remembered() {
     assert_eq!(known.len(), 2, "{known:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn image_that_somebody_brought_back_is_kept() {
+    let simulation = with_two_unneeded_images().await;
+    let loaded = simulation.docker.remove_image_by_hand("web:1").unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let known = simulation.store.brought_images().unwrap();
+    assert!(known.len() == 2 && known.iter().all(|image| image.id != loaded.id), "{known:?}");
+
+    simulation.docker.load_image_by_hand("web:1", loaded);
+    let images = simulation.handle().images().unwrap().clone();
+    let cleanup = images.clean_up(&ONE, None).await.unwrap();
+    assert_eq!(unneeded(&cleanup.removed), ["web:2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn list_of_images_forgets_those_that_are_gone() {
+    let simulation = with_two_unneeded_images().await;
+    let loaded = simulation.docker.remove_image_by_hand("web:1").unwrap();
+    // The event of the engine is not handled yet.
+    assert_eq!(unneeded(&uses(&simulation).await), ["web:2"]);
+    simulation.docker.load_image_by_hand("web:1", loaded);
+    assert_eq!(unneeded(&uses(&simulation).await), ["web:2"]);
+}
+
 async fn event(simulation: &Simulation, reason: &str) -> String {
     let known = simulation.store.newest_events(1000, None).unwrap();
     if let Some(found) = known.into_iter().find(|event| event.reason == reason) {

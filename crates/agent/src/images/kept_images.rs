@@ -3,10 +3,14 @@
 
 use std::{collections::BTreeSet, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use tokio::sync::Mutex;
+use tokio::{
+    sync::{Mutex, broadcast::error::RecvError},
+    time::sleep,
+};
+use tokio_util::sync::CancellationToken;
 
 use driftless_clock::Clock;
-use driftless_docker::Docker;
+use driftless_docker::{Docker, EngineEvent};
 use driftless_model::{
     BroughtImage, DiskSpace, FreeSpace, ImageCleanup, ImageRetention, ImageUse, ListedImage,
 };
@@ -20,6 +24,9 @@ const FORGET_AFTER: Duration = Duration::from_hours(1);
 
 /// An answer that is being made. An error is in words.
 type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
+
+/// Images that are removed within this time are forgotten together.
+const TOGETHER: Duration = Duration::from_secs(10);
 
 /// The images of the engine.
 pub trait Images: Send + Sync {
@@ -51,10 +58,6 @@ impl<D: Docker> EngineImages<D> {
         Self { docker, store, clock, cleaning: Mutex::new(()) }
     }
 
-    async fn listed(&self) -> Result<Vec<ListedImage>, String> {
-        self.docker.images().await.map_err(|error| chain(&error))
-    }
-
     /// The engine's disk, if there is a floor of free space.
     async fn disk(&self, min_free: Option<FreeSpace>) -> Result<Option<DiskSpace>, String> {
         if min_free.is_none() {
@@ -71,7 +74,7 @@ impl<D: Docker> EngineImages<D> {
         let needed = needed.map_err(|(app, number)| {
             format!("revision {number} of {app} cannot be read, so the images that it needs are unknown")
         })?;
-        let listed = self.listed().await?;
+        let listed = forget_gone(&*self.docker, &self.store).await?;
         let brought = self.store.brought_images().map_err(|error| chain(&error))?;
         let uses = image_uses(&listed, &brought, &needed, self.clock.now());
         Ok((listed, uses))
@@ -84,10 +87,8 @@ impl<D: Docker> EngineImages<D> {
     ) -> Result<ImageCleanup, String> {
         let _cleaning = self.cleaning.lock().await;
         let mut cleanup = ImageCleanup { disk: self.disk(min_free).await?, ..ImageCleanup::default() };
-        // Pulls and builds go on meanwhile, and what they bring is noted. It is missing in the list, and is not gone.
         let known = self.store.brought_images().map_err(|error| chain(&error))?;
         let (listed, uses) = self.list_uses(retention).await?;
-        let mut present: BTreeSet<String> = listed.iter().map(|image| image.id.clone()).collect();
         for image in uses.into_iter().filter(ImageUse::is_unneeded) {
             let is_enough = |(floor, disk): (FreeSpace, DiskSpace)| !floor.is_more_than(disk);
             if min_free.zip(cleanup.disk).is_some_and(is_enough) {
@@ -97,7 +98,6 @@ impl<D: Docker> EngineImages<D> {
             match self.docker.remove_image(found).await {
                 Ok(()) => {
                     tracing::info!(image = image.id, names = ?image.names, "removed an image that nothing needs");
-                    present.remove(&image.id);
                     cleanup.removed.push(image);
                     match self.disk(min_free).await {
                         Ok(disk) => cleanup.disk = disk,
@@ -110,9 +110,9 @@ impl<D: Docker> EngineImages<D> {
                 Err(error) => cleanup.failed.push(chain(&error)),
             }
         }
-        let gone: Vec<BroughtImage> =
-            known.into_iter().filter(|image| !present.contains(&image.id)).collect();
-        self.store.forget_brought_images(&gone).map_err(|error| chain(&error))?;
+        let is_removed = |image: &BroughtImage| cleanup.removed.iter().any(|removed| removed.id == image.id);
+        let removed: Vec<BroughtImage> = known.into_iter().filter(is_removed).collect();
+        self.store.forget_brought_images(&removed).map_err(|error| chain(&error))?;
         Ok(cleanup)
     }
 }
@@ -133,6 +133,52 @@ impl<D: Docker> Images for EngineImages<D> {
     fn prune_build_cache(&self, keep: u64) -> Answer<'_, u64> {
         Box::pin(async move { self.docker.prune_build_cache(keep).await.map_err(|error| chain(&error)) })
     }
+}
+
+/// Forgets the images that the engine does not have any more, so that one that somebody else brings back is not taken for the agent's.
+/// Returns those that it has.
+async fn forget_gone<D: Docker>(docker: &D, store: &Store) -> Result<Vec<ListedImage>, String> {
+    // Pulls and builds go on meanwhile, and what they bring is noted. It is missing in the list, and is not gone.
+    let mut gone = store.brought_images().map_err(|error| chain(&error))?;
+    let listed = docker.images().await.map_err(|error| chain(&error))?;
+    gone.retain(|image| listed.iter().all(|found| found.id != image.id));
+    if !gone.is_empty() {
+        store.forget_brought_images(&gone).map_err(|error| chain(&error))?;
+    }
+    Ok(listed)
+}
+
+/// Forgets the images that the engine says are removed, until stopped.
+pub(crate) async fn forget_removed_images<D: Docker>(docker: Arc<D>, store: Store, stop: CancellationToken) {
+    let forgetting = async {
+        let mut events = docker.events();
+        loop {
+            match events.recv().await {
+                Ok(event) if !is_removal(&event) => continue,
+                // A removal may be among the lost ones.
+                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return,
+            }
+            sleep(TOGETHER).await;
+            events = docker.events();
+            if let Err(error) = forget_gone(&*docker, &store).await {
+                tracing::debug!(
+                    error,
+                    "could not forget images that are gone; the next list of images does it"
+                );
+            }
+        }
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = forgetting => {}
+    }
+}
+
+/// Whether an image was removed. Docker says `delete`.
+fn is_removal(event: &EngineEvent) -> bool {
+    let EngineEvent::ObjectChanged { kind, action, .. } = event else { return false };
+    kind == "image" && matches!(action.as_str(), "delete" | "remove")
 }
 
 /// A pull or a build that is under way. Its end is noted when this is dropped, because a round that finds the image ends the

@@ -30,7 +30,7 @@ use crate::{
 };
 use driftless_clock::Clock;
 use driftless_model::{
-    AgentId, AppName, Build, Candidate, ContainerId, DiskSpace, Healthcheck, ImageRef, LeftInSwarm,
+    AgentId, AppName, Build, Candidate, ContainerId, DiskSpace, Healthcheck, Image, ImageRef, LeftInSwarm,
     ListedImage, Observed, SpecHash, State, Timestamp, WorkloadName, is_proxy_image,
 };
 use driftless_plan::{Action, Creation, Refusal};
@@ -181,6 +181,24 @@ impl SimulatedEngine {
     /// A user changes something without the agent.
     pub fn user_action(&self, app: &AppName, action: &UserAction) -> Result<(), Refusal> {
         self.host.user_action(app, action)
+    }
+
+    /// A user removes an image. Returns it, so that it can be brought back.
+    pub fn remove_image_by_hand(&self, name: &str) -> Option<Image> {
+        let image = self.host.state().images.remove(name)?;
+        self.host.send(EngineEvent::ObjectChanged {
+            app: None,
+            kind: "image".to_owned(),
+            name: image.id.clone(),
+            action: "delete".to_owned(),
+            at: None,
+        });
+        Some(image)
+    }
+
+    /// A user loads an image from a file.
+    pub fn load_image_by_hand(&self, name: &str, image: Image) {
+        self.host.state().images.insert(name.to_owned(), image);
     }
 
     /// The observed state of an application, without a call.

@@ -5,9 +5,9 @@ use std::{collections::BTreeSet, future::Future, time::Duration};
 use tokio::{sync::broadcast, time::Instant};
 
 use driftless_docker::{
-    BuildInputs, Claim, CommandResult, Docker, Effect, EngineEvent, Error, FileChanges, ImageQuestion,
-    LogOptions, LogStream, NewestImage, ObserveScope, RegistryError, SignatureError, SignatureQuestion,
-    SignedImage,
+    BuildInputs, Claim, CommandResult, Docker, Effect, EngineEvent, Error, FileChanges, ImageParents,
+    ImageQuestion, LogOptions, LogStream, NewestImage, ObserveScope, RegistryError, SignatureError,
+    SignatureQuestion, SignedImage,
 };
 use driftless_metrics::{Called, EngineCall, Metrics};
 use driftless_model::{
@@ -97,8 +97,8 @@ impl<D: Docker> Docker for MeasuredEngine<D> {
         self.measure(EngineCall::new("prune_build_cache"), self.engine.prune_build_cache(keep)).await
     }
 
-    async fn remove_image(&self, image: &ListedImage) -> Result<(), Error> {
-        self.measure(EngineCall::new("remove_image"), self.engine.remove_image(image)).await
+    async fn remove_image(&self, image: &ListedImage, parents: ImageParents) -> Result<(), Error> {
+        self.measure(EngineCall::new("remove_image"), self.engine.remove_image(image, parents)).await
     }
 
     async fn ping(&self) -> Result<(), Error> {

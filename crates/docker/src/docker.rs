@@ -63,7 +63,11 @@ pub trait Docker: Send + Sync + 'static {
     fn images(&self) -> impl Future<Output = Result<Vec<ListedImage>, Error>> + Send;
 
     /// Removes an image with all of its names. Fails if a container uses it. An image that is gone is no error.
-    fn remove_image(&self, image: &ListedImage) -> impl Future<Output = Result<(), Error>> + Send;
+    fn remove_image(
+        &self,
+        image: &ListedImage,
+        parents: ImageParents,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// The free space of the disk that the engine keeps its images on.
     fn disk_space(&self) -> impl Future<Output = Result<DiskSpace, Error>> + Send;
@@ -296,6 +300,15 @@ pub enum EngineEvent {
         action: String,
         at: Option<Timestamp>,
     },
+}
+
+/// The images without a name that only a removed image was built from. The classic builder leaves one for each step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageParents {
+    /// They stay.
+    Keep,
+    /// They are removed too.
+    Remove,
 }
 
 /// Files of a container that differ from its image.

@@ -19,7 +19,7 @@ use crate::{
     cache::Cache,
     connection::{Connection, EngineInfo},
     container_files, disk_space,
-    docker::{Claim, CommandResult, Docker, Effect, EngineEvent, FileChanges, ObserveScope},
+    docker::{Claim, CommandResult, Docker, Effect, EngineEvent, FileChanges, ImageParents, ObserveScope},
     error::Error,
     events::EventWatcher,
     exec::Exec,
@@ -252,8 +252,8 @@ impl Docker for Engine {
         image_list::images(&self.connection).await
     }
 
-    async fn remove_image(&self, image: &ListedImage) -> Result<(), Error> {
-        image_list::remove_image(&self.connection, &self.cache, image).await
+    async fn remove_image(&self, image: &ListedImage, parents: ImageParents) -> Result<(), Error> {
+        image_list::remove_image(&self.connection, &self.cache, image, parents).await
     }
 
     async fn disk_space(&self) -> Result<DiskSpace, Error> {

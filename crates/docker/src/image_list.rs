@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use bollard::query_parameters as query;
 use driftless_model::{ImageRef, ListedImage};
 
-use crate::{cache::Cache, call_error::CallError, connection::Connection, deadline::DEADLINE, error::Error};
+use crate::{
+    cache::Cache, call_error::CallError, connection::Connection, deadline::DEADLINE, docker::ImageParents,
+    error::Error,
+};
 
 /// The engine writes this for an image whose name another image has got.
 const NO_NAME: &str = "<none>";
@@ -50,16 +53,16 @@ async fn list(connection: &Connection) -> Result<Vec<ListedImage>, CallError> {
     Ok(images)
 }
 
-/// Removes an image that no container uses. The engine refuses if one does. Parents of the image stay.
+/// Removes an image that no container uses. The engine refuses if one does. It never removes a parent with a name or with another child.
 pub(crate) async fn remove_image(
     connection: &Connection,
     cache: &Cache,
     image: &ListedImage,
+    parents: ImageParents,
 ) -> Result<(), Error> {
     let mut result = Ok(());
     for reference in references(image) {
-        let options = query::RemoveImageOptionsBuilder::new().force(false).noprune(true).build();
-        let removal = connection.docker().remove_image(&reference, Some(options), None);
+        let removal = connection.docker().remove_image(&reference, Some(removal_options(parents)), None);
         result = match connection.call(DEADLINE, removal).await {
             Ok(_) => Ok(()),
             Err(error) if error.is_not_found() => Ok(()),
@@ -71,6 +74,10 @@ pub(crate) async fn remove_image(
     }
     cache.invalidate_images();
     result
+}
+
+fn removal_options(parents: ImageParents) -> query::RemoveImageOptions {
+    query::RemoveImageOptionsBuilder::new().force(false).noprune(parents == ImageParents::Keep).build()
 }
 
 /// The references to remove for an image to be gone: its id, or each of its names if they are in several repositories, where the
@@ -92,6 +99,13 @@ fn references(image: &ListedImage) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parents_are_removed_only_if_asked_for() {
+        assert!(removal_options(ImageParents::Keep).noprune);
+        let removal = removal_options(ImageParents::Remove);
+        assert!(!removal.noprune && !removal.force);
+    }
 
     #[test]
     fn names_in_several_repositories_are_removed_one_by_one() {

@@ -106,7 +106,9 @@ mod transport;
 pub use agent_update::{AgentContainer, AgentContainers, AgentUpdate};
 pub use api_calls::api_calls;
 pub use connection::EngineInfo;
-pub use docker::{Claim, CommandResult, Docker, Effect, EngineEvent, FileChanges, ObserveScope};
+pub use docker::{
+    Claim, CommandResult, Docker, Effect, EngineEvent, FileChanges, ImageParents, ObserveScope,
+};
 pub use engine::{Engine, EngineFacts, EngineOptions, OwnContainer};
 pub use engine_report::{EngineReport, engine_report};
 pub use error::Error;

@@ -10,7 +10,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use driftless_clock::Clock;
-use driftless_docker::{Docker, EngineEvent};
+use driftless_docker::{Docker, EngineEvent, ImageParents};
 use driftless_model::{
     BroughtImage, DiskSpace, FreeSpace, ImageCleanup, ImageRetention, ImageUse, ListedImage,
 };
@@ -95,7 +95,9 @@ impl<D: Docker> EngineImages<D> {
                 break;
             }
             let Some(found) = listed.iter().find(|found| found.id == image.id) else { continue };
-            match self.docker.remove_image(found).await {
+            let is_built = known.iter().any(|known| known.id == image.id && !known.is_pulled);
+            let parents = if is_built { ImageParents::Remove } else { ImageParents::Keep };
+            match self.docker.remove_image(found, parents).await {
                 Ok(()) => {
                     tracing::info!(image = image.id, names = ?image.names, "removed an image that nothing needs");
                     cleanup.removed.push(image);

@@ -22,7 +22,7 @@ use super::{
     user_action::UserAction,
 };
 use crate::{
-    docker::{Claim, CommandResult, Docker, Effect, EngineEvent, FileChanges, ObserveScope},
+    docker::{Claim, CommandResult, Docker, Effect, EngineEvent, FileChanges, ImageParents, ObserveScope},
     error::Error,
     image_build::BuildInputs,
     logs::{LogOptions, LogStream},
@@ -435,7 +435,7 @@ impl Docker for SimulatedEngine {
         Ok(NewestImage { tag, digest, is_running, proven, is_available })
     }
 
-    async fn remove_image(&self, image: &ListedImage) -> Result<(), Error> {
+    async fn remove_image(&self, image: &ListedImage, _parents: ImageParents) -> Result<(), Error> {
         let doing = format!("remove the image {}", image.id);
         self.client.call(&doing).await?;
         let mut state = self.host.state();

@@ -471,6 +471,34 @@ async fn image_with_two_settings_is_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn update_of_an_image_that_is_never_newer_is_a_warning() {
+    let pinned = format!("image: 'web:1@{}'", digest('a'));
+    for (image, reason) in [
+        (pinned.as_str(), Some("the image is named by a digest")),
+        ("image: 'web:1', pull_policy: never", Some("the image is never pulled")),
+        (
+            "build: {context: ., dockerfile_inline: FROM scratch}",
+            Some("the image is built from the repository"),
+        ),
+        ("image: 'web:1'", None),
+    ] {
+        for (update, is_on) in [("digest", true), ("off", false)] {
+            let it =
+                Simulation::of(&format!("services: {{web: {{{image}, x-driftless: {{update: {update}}}}}}}"));
+            minutes(1).await;
+            let shown = it.handle().applications().get(&app()).unwrap().status.clone();
+            let found =
+                shown.findings.iter().find(|finding| finding.message.contains("`update` has no effect"));
+            let expected = reason.filter(|_| is_on);
+            assert_eq!(found.is_some(), expected.is_some(), "{image}: {:?}", shown.findings);
+            if let (Some(found), Some(expected)) = (found, expected) {
+                assert!(found.message.ends_with(expected) && !found.is_error(), "{found}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn registry_that_does_not_answer_changes_nothing() {
     let it = Simulation::of(&compose("web:1", "digest"));
     it.synced_with_tip().await;

@@ -10,7 +10,8 @@ use std::{
 
 use crate::{
     AppName, CanaryStep, Finding, Format, ImageUpdate, MountSource, NetworkMode, Port, PortPlace, Protocol,
-    Stack, Strategy, Subject, Workload, WorkloadName, addresses_overlap, network_size,
+    PullPolicy, Stack, Strategy, Subject, UpdateMode, Workload, WorkloadName, addresses_overlap,
+    network_size,
 };
 
 /// Findings about one stack by itself. Conflicts of host ports are reported at the port, if its place is known.
@@ -51,11 +52,24 @@ fn check_canary(Subject { name, workload }: Subject<'_>, findings: &mut Vec<Find
     }
 }
 
-/// The setting of one workload counts for all that have the image, so two different ones are an error.
+/// The setting of one workload counts for all that have the image, so two different ones are an error. One without an image that can get
+/// newer has no effect, which would be taken for updates.
 fn check_image_updates(stack: &Stack, findings: &mut Vec<Finding>) {
     let mut known: BTreeMap<&str, (&Workload, &ImageUpdate)> = BTreeMap::new();
     for Subject { name, workload } in stack.subjects() {
         let Some(update) = &workload.image_update else { continue };
+        if update.mode != UpdateMode::Off && workload.registry_images().next().is_none() {
+            let reason = if workload.build.is_some() {
+                "is built from the repository"
+            } else if workload.pull == PullPolicy::Never {
+                "is never pulled"
+            } else {
+                "is named by a digest"
+            };
+            let message = format!("`update` has no effect: the image {reason}");
+            let finding = Finding::warning(workload.origin.clone(), path(name), message);
+            findings.push(finding.help("name an image of a registry by its tag, or remove `update`"));
+        }
         for image in workload.containers().map(|container| container.image.as_str()) {
             let (first, other) = known.entry(image).or_insert((workload, update));
             if *other != update {

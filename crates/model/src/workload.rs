@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Build, CanaryStep, Completion, Container, ContentId, Cron, FailureRule, Healthcheck, HookPhase,
-    IgnoredField, ImageUpdate, InPlace, Job, Location, Member, NAMESPACE_FILE, NetworkMode, Part, Peer,
-    Probe, Probes, PullPolicy, Role, SpecHash, Update, WorkloadName,
+    IgnoredField, ImageRef, ImageUpdate, InPlace, Job, Location, Member, NAMESPACE_FILE, NetworkMode, Part,
+    Peer, Probe, Probes, PullPolicy, Role, SpecHash, Update, WorkloadName, is_helper_image,
 };
 use crate::defaults::is_default;
 
@@ -461,6 +461,16 @@ impl Workload {
     /// All containers of an instance.
     pub fn containers(&self) -> impl Iterator<Item = &Container> {
         std::iter::once(&self.container).chain(self.parts.iter().map(|it| &it.container))
+    }
+
+    /// The images of its containers that a tag of a registry names, so that they may get newer. Images that are built or made here have
+    /// none, and one with a digest never changes.
+    pub fn registry_images(&self) -> impl Iterator<Item = &String> {
+        let is_own = self.build.is_none() && self.pull != PullPolicy::Never;
+        let parts = self.parts.iter().filter(|part| part.pull != PullPolicy::Never);
+        let all = is_own.then_some(&self.container.image).into_iter();
+        let all = all.chain(parts.map(|part| &part.container.image));
+        all.filter(|image| !is_helper_image(image) && ImageRef::split(image).digest.is_none())
     }
 
     /// All containers of an instance, to change them.

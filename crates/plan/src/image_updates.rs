@@ -11,8 +11,7 @@ use std::{
 
 use driftless_model::{
     Attempt, AvailableImage, CheckFailure, FollowedImage, ImageRef, ImageUpdate, ImageUpdateStatus, Instance,
-    Observed, PlatformImage, Policy, PullPolicy, Record, Stack, TagRule, Timestamp, UpdateMode, Workload,
-    is_helper_image,
+    Observed, PlatformImage, Policy, Record, Stack, TagRule, Timestamp, UpdateMode, Workload,
 };
 
 use crate::swarm::images;
@@ -58,7 +57,7 @@ impl RegistryAnswer<'_> {
 pub fn followed_images(stack: &Stack, policy: &Policy) -> BTreeMap<String, ImageUpdate> {
     let mut followed: BTreeMap<String, (bool, ImageUpdate)> = BTreeMap::new();
     for workload in stack.workloads.values() {
-        for image in registry_images(workload) {
+        for image in workload.registry_images() {
             let own = workload.image_update.as_ref();
             let update = || own.unwrap_or(&policy.image_update).clone();
             let entry = followed.entry(image.clone()).or_insert_with(|| (own.is_some(), update()));
@@ -73,16 +72,6 @@ pub fn followed_images(stack: &Stack, policy: &Policy) -> BTreeMap<String, Image
     followed.into_iter().filter_map(is_on).collect()
 }
 
-/// The images of a workload that a tag of a registry names. Images that are built or made here have none, and one with a digest
-/// never changes.
-fn registry_images(workload: &Workload) -> impl Iterator<Item = &String> {
-    let own =
-        (workload.build.is_none() && workload.pull != PullPolicy::Never).then_some(&workload.container.image);
-    let parts = workload.parts.iter().filter(|part| part.pull != PullPolicy::Never);
-    let all = own.into_iter().chain(parts.map(|part| &part.container.image));
-    all.filter(|image| !is_helper_image(image) && ImageRef::split(image).digest.is_none())
-}
-
 /// Forgets references that the stack does not have any more, and remembers the digests of what runs. `stack` is that of Git.
 /// Returns whether a resolved image was found in what runs, as after a loss of the record: then the target is another one.
 /// `has_led`: this agent's node has led the Swarm since its last round, so nobody else has resolved an image.
@@ -93,7 +82,7 @@ pub fn note_running_images(
     observed: &Observed,
     has_led: bool,
 ) -> bool {
-    let named: BTreeSet<&String> = stack.workloads.values().flat_map(registry_images).collect();
+    let named: BTreeSet<&String> = stack.workloads.values().flat_map(Workload::registry_images).collect();
     // A reference that is not followed any more stays at the image that was resolved: its tag may name an older one here.
     let is_kept = |image: &String, known: &FollowedImage| {
         followed.contains_key(image) || (named.contains(image) && known.resolved.is_some())
@@ -490,7 +479,7 @@ pub fn new_digests(record: &Record) -> BTreeSet<String> {
 /// The stack with resolved images in place of the references of the manifest. `None`: it has none of them.
 pub fn with_resolved_images(stack: &Stack, resolved: &BTreeMap<&str, &str>) -> Option<Stack> {
     let is_resolved =
-        |workload: &Workload| registry_images(workload).any(|image| resolved.contains_key(image.as_str()));
+        |workload: &Workload| workload.registry_images().any(|image| resolved.contains_key(image.as_str()));
     if !stack.workloads.values().any(is_resolved) {
         return None;
     }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_agent::start_image_cleanup;
-use driftless_docker::{Docker, IMAGE_BYTES};
+use driftless_docker::{Docker, IMAGE_BYTES, ImageParents};
 use driftless_model::{BroughtImage, CleanupRules, FreeSpace, ImageRetention, ImageUse, KeepReason};
 use driftless_store::NewRevision;
 
@@ -63,7 +63,7 @@ async fn image_that_a_user_has_removed_is_forgotten() {
     tokio::time::sleep(Duration::from_secs(2 * 3600)).await;
     let listed = simulation.docker.images().await.unwrap();
     let first = listed.iter().find(|image| image.is_named("web:1")).unwrap();
-    simulation.docker.remove_image(first).await.unwrap();
+    simulation.docker.remove_image(first, ImageParents::Keep).await.unwrap();
     simulation.push(&compose(3)).await;
     simulation.synced_with_tip().await;
     tokio::time::sleep(Duration::from_secs(60)).await;

@@ -19,9 +19,6 @@ use driftless_store::Store;
 
 use crate::error::chain;
 
-/// The age from which on an image that the engine does not have is forgotten. A younger one may have come since the engine was asked.
-const FORGET_AFTER: Duration = Duration::from_hours(1);
-
 /// An answer that is being made. An error is in words.
 type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
 
@@ -229,9 +226,14 @@ async fn note_brought<D: Docker>(
     (names, is_pulled): (&[String], bool),
     before: &BTreeSet<String>,
 ) {
-    let Ok(listed) = docker.images().await else { return };
+    let listed = match forget_gone(docker, store).await {
+        Ok(listed) => listed,
+        Err(error) => {
+            tracing::warn!(error, "could not note an image; it will not be cleaned up");
+            return;
+        }
+    };
     let known = store.brought_images().unwrap_or_default();
-    forget_gone(store, clock, &known, &listed);
     let Some(found) = listed.into_iter().find(|image| names.first().is_some_and(|name| image.is_named(name)))
     else {
         return;
@@ -252,20 +254,5 @@ async fn note_brought<D: Docker>(
             image = image.id,
             "could not note an image; it will not be cleaned up"
         );
-    }
-}
-
-/// Forgets images that a user has removed: without a clean-up, nothing else does.
-fn forget_gone(store: &Store, clock: Clock, known: &[BroughtImage], listed: &[ListedImage]) {
-    let present: BTreeSet<&str> = listed.iter().map(|image| image.id.as_str()).collect();
-    let is_gone = |image: &&BroughtImage| {
-        !present.contains(image.id.as_str()) && clock.now().since(image.at) >= FORGET_AFTER
-    };
-    let gone: Vec<BroughtImage> = known.iter().filter(is_gone).cloned().collect();
-    if gone.is_empty() {
-        return;
-    }
-    if let Err(error) = store.forget_brought_images(&gone) {
-        tracing::warn!(error = chain(&error), "could not forget images that are gone");
     }
 }

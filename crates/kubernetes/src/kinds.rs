@@ -153,6 +153,9 @@ const JOB: &str = "use a Job or CronJob";
 const SECRETS: &str = "use a Secret: encrypt its file with SOPS, or let the agent put values of the host into it with `valuesFrom`";
 const OPERATOR: &str = "an operator of a cluster reads this kind: remove it, or write the workloads that the operator would create";
 
+/// The API groups of Kubernetes itself that are no domain names.
+const OWN_GROUPS: &[&str] = &["apps", "autoscaling", "batch", "extensions", "policy"];
+
 /// The API group of kustomizations. Flux has another kind with the same name.
 const KUSTOMIZE: &str = "kustomize.config.k8s.io/";
 
@@ -241,6 +244,19 @@ fn instead_of_extension(version: &str, kind: &str) -> Option<&'static str> {
         .iter()
         .find(|(end, name, _)| is_of(end) && (name.is_empty() || *name == kind))
         .map(|(_, _, help)| *help)
+}
+
+/// Whether a cluster has such a kind: one of Kubernetes itself, or of a well-known extension. Settings of other tools, such as
+/// Backstage and Skaffold, have the same form.
+pub(super) fn is_of_cluster(version: &str, kind: &str) -> bool {
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    let singular = kind.strip_suffix("List").unwrap_or(kind);
+    version == "v1"
+        || kind == "List"
+        || OWN_GROUPS.contains(&group)
+        || group.ends_with(".k8s.io")
+        || all().iter().any(|(known, ..)| *known == singular)
+        || instead_of_extension(version, kind).is_some()
 }
 
 /// Whether the API group is one of a cluster's extensions. Those of Kubernetes itself have no dot, or end in `k8s.io`.

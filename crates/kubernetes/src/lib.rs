@@ -115,7 +115,22 @@ pub fn fields_page() -> String {
 
 /// Whether any of the documents is a Kubernetes object.
 pub fn is_kubernetes(documents: &[Node]) -> bool {
-    documents.iter().any(|it| it.get("apiVersion").is_some() && it.get("kind").is_some())
+    documents.iter().any(has_kind)
+}
+
+/// Whether the documents look like Kubernetes objects, but have only kinds that no cluster has: the settings of another tool, such
+/// as the `catalog-info.yaml` of Backstage.
+pub fn is_of_other_tool(documents: &[Node]) -> bool {
+    let is_foreign = |document: &Node| {
+        let text = |key: &str| document.get(key).and_then(Node::as_scalar);
+        let kind = text("apiVersion").zip(text("kind"));
+        kind.is_some_and(|(version, kind)| !kinds::is_of_cluster(version, kind))
+    };
+    is_kubernetes(documents) && documents.iter().filter(|it| has_kind(it)).all(is_foreign)
+}
+
+fn has_kind(document: &Node) -> bool {
+    document.get("apiVersion").is_some() && document.get("kind").is_some()
 }
 
 /// Renders all manifest files of an application. Any error leaves the result without a stack.

@@ -303,6 +303,106 @@ fn folder_with_a_broken_manifest_stays_that_application() {
 }
 
 #[test]
+fn manifest_of_another_tool_hides_no_application_below() {
+    const CATALOG: &str = "apiVersion: backstage.io/v1alpha1\nkind: Component\nmetadata: {name: infra}\n";
+    for (name, text) in [
+        ("catalog-info.yaml", CATALOG.to_owned()),
+        ("skaffold.yaml", "apiVersion: skaffold/v4beta6\nkind: Config\n".to_owned()),
+        ("cluster.yaml", "apiVersion: kind.x-k8s.io/v1alpha4\nkind: Cluster\n".to_owned()),
+        ("catalog.json", r#"{"apiVersion": "backstage.io/v1alpha1", "kind": "Component"}"#.to_owned()),
+    ] {
+        let files = [(name, text.as_str()), ("shop/compose.yaml", COMPOSE), ("web/web.yaml", DEPLOYMENT)];
+        let found = discover(&MemoryFiles::new(files), "", "infra", &[]);
+        let names: Vec<&str> = found.apps.iter().map(|app| app.name.as_str()).collect();
+        assert_eq!(names, ["shop", "web"], "{name}");
+        let [warning] = found.findings.as_slice() else { panic!("{name}: {found:#?}") };
+        assert!(!warning.is_error() && warning.location.file == name, "{warning}");
+        assert_eq!(found.unsearched, ["shop", "web"]);
+        // Without an application below, rendering names the kind.
+        let alone = MemoryFiles::new([(name, text.as_str())]);
+        let found = discover(&alone, "", "infra", &[]);
+        assert_eq!(apps(&found), [("infra".to_owned(), name.to_owned(), Format::Kubernetes)]);
+        assert!(render(&alone, &found.apps[0]).stack.is_none() && found.unsearched.is_empty());
+    }
+    // Next to a Compose file it is not read, next to a manifest it may be an object that the application needs.
+    let files = MemoryFiles::new([
+        ("shop/compose.yaml", COMPOSE),
+        ("shop/catalog-info.yaml", CATALOG),
+        ("web/catalog-info.yaml", CATALOG),
+        ("web/web.yaml", DEPLOYMENT),
+    ]);
+    let found = discover(&files, "", "infra", &[]);
+    assert!(render(&files, &found.apps[0]).stack.is_some(), "{found:#?}");
+    assert_eq!(found.apps[1].files, ["web/catalog-info.yaml", "web/web.yaml"]);
+    // A typing error in a kind of Kubernetes is one.
+    let typo = DEPLOYMENT.replace("kind: Deployment", "kind: Deploymnt");
+    let files = MemoryFiles::new([("web.yaml", typo.as_str()), ("shop/compose.yaml", COMPOSE)]);
+    let found = discover(&files, "", "infra", &[]);
+    assert_eq!(apps(&found), [("infra".to_owned(), "web.yaml".to_owned(), Format::Kubernetes)]);
+    assert_eq!(found.unsearched, [""]);
+}
+
+#[test]
+fn folders_beyond_the_named_ones_are_counted() {
+    let paths: Vec<String> = (1..=8).map(|number| format!("stacks/apps/{number}/x/compose.yaml")).collect();
+    let files = paths.iter().map(|path| (path.as_str(), COMPOSE)).chain([("db/compose.yaml", COMPOSE)]);
+    let found = discover(&MemoryFiles::new(files), "", "infra", &[]);
+    let texts = findings(&found);
+    assert_eq!(texts.len(), 6, "{texts:?}");
+    let rest = "the same holds for 3 more, such as `stacks/apps/6/x`; all are below `stacks/apps`";
+    assert!(texts[5].contains(rest), "{texts:?}");
+}
+
+#[test]
+fn compose_file_of_another_name_is_named() {
+    let other = ("mealie/mealie.compose.yaml", COMPOSE);
+    let alone = discover(&MemoryFiles::new([other]), "mealie", "infra", &[]);
+    let [error] = alone.findings.as_slice() else { panic!("{alone:#?}") };
+    let names_it = |text: &str| text.contains("`mealie/mealie.compose.yaml` looks like a Compose file");
+    assert!(error.is_error() && names_it(&error.to_string()), "{error}");
+    let listed = Configured { path: "mealie".to_owned(), ..Configured::default() };
+    let configured = discover(&MemoryFiles::new([other]), "", "infra", &[listed]);
+    assert!(names_it(&findings(&configured).join("\n")), "{configured:#?}");
+    let warned = |shop: &str, name: &str, text: &str| {
+        let files = MemoryFiles::new([("shop/compose.yaml", shop), (name, text)]);
+        let found = discover(&files, "", "infra", &[]);
+        assert!(found.findings.iter().all(|finding| !finding.is_error()), "{found:#?}");
+        found.findings.len()
+    };
+    assert_eq!(warned(COMPOSE, other.0, COMPOSE), 1);
+    assert_eq!(warned(COMPOSE, "mealie/stack.yml", COMPOSE), 1);
+    assert_eq!(warned("include: [../mealie/mealie.compose.yaml]\n", other.0, COMPOSE), 0, "it is used");
+    assert_eq!(warned(COMPOSE, other.0, "stack: none\n"), 0, "it has no services");
+    assert_eq!(warned(COMPOSE, "docs/mealie/stack.yml", COMPOSE), 0);
+}
+
+#[test]
+fn helm_chart_is_no_application() {
+    const CHART: &str = "apiVersion: v2\nname: guestbook\nversion: 0.1.0\n";
+    let template = DEPLOYMENT.replace("web", "{{ .Release.Name }}");
+    let files = [
+        ("one/Chart.yaml", CHART),
+        ("one/values.yaml", "replicas: 1\n"),
+        ("one/templates/web.yaml", template.as_str()),
+        ("two/Chart.yaml", CHART),
+        ("two/templates/web.yaml", template.as_str()),
+        ("two/crds/web.yaml", DEPLOYMENT),
+        ("shop/compose.yaml", COMPOSE),
+    ];
+    let found = discover(&MemoryFiles::new(files), "", "infra", &[]);
+    assert_eq!(apps(&found), [("shop".into(), "shop/compose.yaml".into(), Format::Compose)]);
+    let texts = findings(&found);
+    assert!(texts.len() == 2 && texts[0].contains("warning: `one` is a Helm chart"), "{texts:?}");
+    // What was found there before does not count as removed.
+    assert!(found.unread_files.iter().any(|it| may_hide(&it.location.file, "one/templates")), "{found:#?}");
+    let alone = discover(&MemoryFiles::new(files), "one", "infra", &[]);
+    assert!(findings(&alone).join("\n").contains("`helm template`"), "{alone:#?}");
+    // Manifests without templates, and folders of other names, are read as before.
+    let files = [("Chart.yaml", CHART), ("templates/web.yaml", DEPLOYMENT), ("shop/compose.yaml", COMPOSE)];
+    assert_eq!(apps(&discover(&MemoryFiles::new(files), "", "infra", &[])).len(), 2);
+}
+
+#[test]
 fn compose_file_of_two_applications_is_reported() {
     const COMMON: &str = "services: {db: {image: 'postgres:17', volumes: ['/srv/db:/data']}}\n";
     const INCLUDE: &str = "include: [../commons/compose.yaml]\nservices: {web: {image: 'app:1'}}\n";
@@ -342,6 +442,7 @@ fn two_folders_of_one_name_is_an_error_naming_both() {
     assert_eq!(apps(&found), []);
     assert_eq!(found.findings.len(), 2);
     assert!(found.findings[0].message.contains("`a/web`, `b/Web`"), "{:?}", found.findings);
+    assert!(found.findings[0].help.as_ref().unwrap().contains("`path: ${host}`"), "{:?}", found.findings);
 }
 
 #[test]
@@ -624,8 +725,8 @@ fn manifest_that_is_a_broken_link_is_an_error() {
     }
     let ok = all.apps.iter().find(|app| app.name.0 == "ok").unwrap();
     assert!(render(&driftless_git::Directory::open(root).unwrap(), ok).stack.is_some());
-    let may_hide = |path: &str| all.broken_links.iter().any(|it| may_hide(&it.location.file, path));
-    assert!(may_hide("hosts/nas/forum") && !may_hide("hosts/nas/former"), "{:?}", all.broken_links);
+    let may_hide = |path: &str| all.unread_files.iter().any(|it| may_hide(&it.location.file, path));
+    assert!(may_hide("hosts/nas/forum") && !may_hide("hosts/nas/former"), "{:?}", all.unread_files);
 
     // The followed folder itself.
     std::fs::rename(root.join("hosts/nas"), root.join("nas")).unwrap();

@@ -309,6 +309,40 @@ async fn application_that_was_moved_too_deep_is_not_removed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn manifest_of_another_tool_removes_no_application() {
+    let shop = ("shop/compose.yaml", SHOP);
+    let catalog = ("catalog-info.yaml", "apiVersion: backstage.io/v1alpha1\nkind: Component\n");
+    let it = deployed(true, "", &[shop]).await;
+    it.git.push_files("Ada", &[shop, catalog]);
+    it.synced_with_tip().await;
+    assert_eq!(it.containers(&app()), 1, "{}", it.story());
+    // It keeps no application that has left Git.
+    it.git.push_files("Ada", &[catalog]);
+    minutes(5).await;
+    assert_eq!(it.containers(&app()), 0, "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn application_below_a_new_one_with_errors_is_kept() {
+    let shop = ("shop/compose.yaml", SHOP);
+    for prune in [true, false] {
+        let mut it = deployed(prune, "", &[shop]).await;
+        let service = ("service.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: db}\n");
+        it.git.push_files("Ada", &[shop, service]);
+        minutes(5).await;
+        it.crash();
+        it.begin();
+        minutes(5).await;
+        assert_eq!(it.containers(&app()), 1, "{}", it.story());
+        let status = it.listed(&app()).unwrap().status.clone();
+        let text = format!("{status:?}");
+        assert!(text.contains("the folder `shop` is now part of the application"), "{status:#?}");
+        it.git.push_files("Ada", &[shop]);
+        it.synced_with_tip().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_application_may_be_moved_deeper_and_deeper() {
     let it = deployed(true, "", &[("media/shop/compose.yaml", SHOP)]).await;
     // The agent does not look as deep as the second one.

@@ -215,7 +215,7 @@ mod tests {
             spec: serde_json::json!({ "path": path }),
         };
         let mut view = view();
-        view.broken_links = vec![Finding::error(Location::file("hosts/nas/shop"), "", "is a symbolic link")];
+        view.unread_files = vec![Finding::error(Location::file("hosts/nas/shop"), "", "is a symbolic link")];
         for path in ["hosts/nas/shop", "hosts/nas/shop/web"] {
             assert_eq!(view.absence(&known(path), &[]), Absence::Unclear, "{path}");
             assert_eq!(view.errors_about(&known(path)).count(), 1, "{path}");
@@ -223,10 +223,10 @@ mod tests {
         for path in ["hosts/nas/shop-2", "hosts/nas", ""] {
             assert_eq!(view.absence(&known(path), &[]), Absence::Gone, "{path}");
         }
-        view.broken_links = vec![Finding::error(Location::file("shop/.env"), "", "is a symbolic link")];
+        view.unread_files = vec![Finding::error(Location::file("shop/.env"), "", "is a symbolic link")];
         assert_eq!(view.absence(&known("shop"), &[]), Absence::Unclear, "it may name the Compose files");
         let manifest = Finding::error(Location::file("shop/deployment.yaml"), "", "is a symbolic link");
-        view.broken_links = vec![manifest];
+        view.unread_files = vec![manifest];
         assert_eq!(view.absence(&known("shop"), &[]), Absence::Unclear, "it was the manifest");
     }
 

@@ -50,8 +50,10 @@ pub(crate) struct RenderedCommit {
     pub(crate) findings: Vec<Finding>,
     /// The searched folder, if the only finding is that it has no application or does not exist.
     pub(crate) empty_folder: Option<String>,
-    /// See [`Discovery::broken_links`].
-    pub(crate) broken_links: Vec<Finding>,
+    /// See [`Discovery::unread_files`].
+    pub(crate) unread_files: Vec<Finding>,
+    /// See [`Discovery::unsearched`].
+    pub(crate) unsearched: Vec<String>,
     /// Why applications that the commit does not have may be missing by mistake.
     pub(crate) doubts: BTreeMap<AppName, String>,
     /// The settings of the repository at the commit. `None`: its `driftless.yaml` has mistakes.
@@ -92,7 +94,7 @@ pub(crate) fn render_all(host: &config::Repository, accepted: &AcceptedCommit) -
         // The list of applications is not known, so all that do not reject the commit stay as they are.
         Err(findings) => (None, Discovery { findings, ..Discovery::default() }),
     };
-    let Discovery { apps, mut findings, empty_folder, broken_links, too_deep } = discovery;
+    let Discovery { apps, mut findings, empty_folder, unread_files, unsearched, too_deep } = discovery;
     let (of_rejecting, of_others): (Vec<AppSpec>, Vec<AppSpec>) =
         apps.into_iter().partition(|spec| accepted.rejected.contains_key(&spec.name));
     let rejecting = keep_accepted(host, accepted, &of_rejecting);
@@ -116,7 +118,16 @@ pub(crate) fn render_all(host: &config::Repository, accepted: &AcceptedCommit) -
     let empty_folder = empty_folder.filter(|_| applications.is_empty());
     let mut doubts = found_too_deep(&too_deep);
     doubts.extend(kept_by_former_host(host, accepted, &applications));
-    RenderedCommit { applications, withdrawn, findings, empty_folder, broken_links, doubts, settings }
+    RenderedCommit {
+        applications,
+        withdrawn,
+        findings,
+        empty_folder,
+        unread_files,
+        unsearched,
+        doubts,
+        settings,
+    }
 }
 
 /// The applications that folders below the search depth would be, with the reason why they are not found.
@@ -194,12 +205,12 @@ fn keep_accepted<'a>(
                 });
                 continue;
             }
-            let may_hide = |link: &Finding| {
-                before.is_some_and(|before| manifest::may_hide(&link.location.file, &before.spec.path))
+            let may_hide = |unread: &Finding| {
+                before.is_some_and(|before| manifest::may_hide(&unread.location.file, &before.spec.path))
             };
             // With an error, the list may be incomplete.
             if !discovery.findings.iter().any(Finding::is_error)
-                && !discovery.broken_links.iter().any(may_hide)
+                && !discovery.unread_files.iter().any(may_hide)
             {
                 let place = |spec: &AppSpec| Location::file(&spec.path);
                 kept.findings

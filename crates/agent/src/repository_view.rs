@@ -26,8 +26,10 @@ pub(crate) struct RepositoryView {
     pub(crate) findings: Vec<Finding>,
     /// The searched folder, if the commit has no application there, or not even the folder.
     pub(crate) empty_folder: Option<String>,
-    /// The errors about symbolic links that cannot be followed. Each is of interest to an application that was found there.
-    pub(crate) broken_links: Vec<Finding>,
+    /// The errors about files and folders that cannot be read. Each is of interest to an application that was found there.
+    pub(crate) unread_files: Vec<Finding>,
+    /// The folders of applications below which no other one was looked for.
+    pub(crate) unsearched: Vec<String>,
     /// Why applications that are not in the view may be missing by mistake.
     pub(crate) doubts: BTreeMap<AppName, String>,
     pub(crate) state: Arc<RepositoryState>,
@@ -95,12 +97,29 @@ impl RepositoryView {
 
     /// Whether the commit cannot decide that a known application has left.
     pub(crate) fn cannot_decide(&self, known: &KnownApplication) -> bool {
-        self.is_undecided(&known.app) || self.links_to(known).next().is_some()
+        self.is_undecided(&known.app)
+            || self.unread_files_of(known).next().is_some()
+            || self.application_above(known).is_some()
     }
 
-    /// The errors about symbolic links that may be the reason why an application is not in the view.
-    fn links_to(&self, known: &KnownApplication) -> impl Iterator<Item = &Finding> {
-        self.broken_links.iter().filter(move |link| may_hide(&link.location.file, known.path()))
+    /// The errors about unreadable files that may be the reason why an application is not in the view.
+    fn unread_files_of(&self, known: &KnownApplication) -> impl Iterator<Item = &Finding> {
+        self.unread_files.iter().filter(move |unread| may_hide(&unread.location.file, known.path()))
+    }
+
+    /// The application with errors, in a folder above that of a known one, because of which the known one was not looked for. Its
+    /// manifest may be there by mistake.
+    fn application_above(&self, known: &KnownApplication) -> Option<&Rendered> {
+        let is_above = |folder: &String| {
+            let below = known.path().strip_prefix(folder.as_str());
+            below.is_some_and(|rest| if folder.is_empty() { !rest.is_empty() } else { rest.starts_with('/') })
+        };
+        let mut all = self.applications.values();
+        let hides = |rendered: &&Arc<Rendered>| {
+            let folder = &rendered.spec.path;
+            rendered.stack.is_none() && is_above(folder) && self.unsearched.contains(folder)
+        };
+        all.find(hides).map(Arc::as_ref)
     }
 
     /// Whether the commit cannot decide that an application has left: the application rejects it, and no commit that it accepted can
@@ -121,8 +140,20 @@ impl RepositoryView {
     /// The errors because of which it is not known whether an application has left.
     pub(crate) fn errors_about(&self, known: &KnownApplication) -> impl Iterator<Item = Finding> {
         let rejection = self.rejected.get(&known.app).filter(|_| self.is_undecided(&known.app));
-        let errors = self.errors().chain(self.links_to(known)).cloned();
-        errors.chain(rejection.map(RejectedCommit::finding))
+        let above = self.application_above(known).map(|above| {
+            let place = above.findings.iter().find(|finding| finding.is_error());
+            let location = place.map(|finding| finding.location.clone()).unwrap_or_default();
+            let message = format!(
+                "the folder `{}` is now part of the application `{}`, which has errors",
+                known.path(),
+                above.spec.name
+            );
+            let help = "move the manifest that is above it to a folder of its own, correct its errors, or name the applications in \
+                        `applications`";
+            Finding::error(location, "", message).help(help)
+        });
+        let errors = self.errors().chain(self.unread_files_of(known)).cloned();
+        errors.chain(above).chain(rejection.map(RejectedCommit::finding))
     }
 
     /// The errors about the repository as a whole.

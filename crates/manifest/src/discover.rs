@@ -5,12 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::shared_manifests;
+use crate::{
+    folder_findings::{self, ASIDE, DEEPEST, MOST_NAMED, Missed, NEARER, error, is_aside, too_deep},
+    kustomize_bases, same_names, shared_manifests,
+    unreadable::{UnreadContent, read_error, unread_content},
+};
 use driftless_files::{
     AppSpec, Bounded, Entry, Files, LARGEST_MANIFEST, broken_link, broken_link_error, paths,
 };
 use driftless_kubernetes::{self as kubernetes, kustomize};
-use driftless_model::{AppName, EngineKind, Finding, Format, HostIdentity, Location};
+use driftless_model::{AppName, EngineKind, Finding, Format, HostIdentity, Location, Severity};
 use driftless_yaml::{self as yaml, Limits, Node};
 
 /// Names of Compose files. The first that exists counts, in the order of Docker Compose.
@@ -26,32 +30,19 @@ const OVERRIDE_FILES: &[&str] = &[
 
 const NO_APPLICATION: &str = "contains no application: there is no Compose file and no Kubernetes manifest";
 
+/// The file that makes a folder a Helm chart.
+const CHART_FILE: &str = "Chart.yaml";
+
 const NO_FOLDER: &str = "does not exist in the repository, or is no folder";
 
 /// The settings of a repository (`driftless.yaml`), which are no manifest even if they cannot be read.
 const SETTINGS_FILE: &str = "driftless.yaml";
 
-/// The search depth below the given path, in folders.
-const DEEPEST: usize = 2;
-
 /// Kustomizations are looked for so many folders deeper: they are no applications, but their bases are none either.
 const DEEPER: usize = 2;
 
-/// The most kustomizations below the search depth that are reported.
-const MOST_DEEPER: usize = 5;
-
-/// Folders whose manifests below the search depth are seldom meant for the agent, so that nothing warns of them.
-const ASIDE: &[&str] =
-    &["docs", "example", "examples", "node_modules", "templates", "test", "testdata", "tests", "vendor"];
-
-/// The advice about a folder below the search depth.
-const NEARER: &str = "name it in `applications`, or set `path` to a folder that is nearer to it";
-
 /// The most files and folders that the search may list.
 const MOST_ENTRIES: usize = 200_000;
-
-/// The largest file that is searched for the keys of a manifest, in bytes.
-const LARGEST_SEARCHED: u64 = 8 << 20;
 
 /// An application that the configuration names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,9 +70,13 @@ pub struct Discovery {
     pub findings: Vec<Finding>,
     /// The searched folder, if the only finding is that it has no application or does not exist.
     pub empty_folder: Option<String>,
-    /// The errors about symbolic links in searched folders that cannot be followed, each at the path of its link. Most are of
-    /// no interest, but an application that was found there, or behind one, must not be treated as removed.
-    pub broken_links: Vec<Finding>,
+    /// The errors about files and folders that cannot be read, each at its path: symbolic links that cannot be followed, submodules,
+    /// and the templates of Helm charts. Most are of no interest, but an application that was found there, or behind one, must not
+    /// be treated as removed.
+    pub unread_files: Vec<Finding>,
+    /// The folders of applications below which no other one was looked for, so that one that was found there before is not treated
+    /// as removed while the one above has errors.
+    pub unsearched: Vec<String>,
     /// Folders below the search depth with a Compose file or a kustomization, so that an application which was moved there is not
     /// treated as removed. Also those that applications may use, which no finding names.
     pub too_deep: Vec<String>,
@@ -128,15 +123,19 @@ pub fn discover_for(
             let deeper = search.compose_below(&top, &applications);
             if search.found.is_empty() && search.findings.is_empty() {
                 let nothing = error(&top, NO_APPLICATION);
-                search.findings.push(match deeper.first() {
-                    Some(folder) => {
-                        nothing.help(format!("`{folder}` {}; {NEARER}", too_deep("a Compose file")))
-                    }
+                let near_miss = match (deeper.first(), search.missed.first()) {
+                    (Some(folder), _) => Some(format!("`{folder}` {}; {NEARER}", too_deep("a Compose file"))),
+                    (None, Some((why, path))) => Some(near_miss(*why, path)),
+                    (None, None) => None,
+                };
+                search.findings.push(match near_miss {
+                    Some(near_miss) => nothing.help(near_miss),
                     None => nothing,
                 });
                 empty_folder = Some(top);
             } else {
                 search.warn_of_deeper(&deeper, "a Compose file");
+                search.warn_of_missed(&top);
             }
             shared_manifests::report(files, &mut search.found);
         }
@@ -144,16 +143,16 @@ pub fn discover_for(
     for one in configured {
         search.configured(one);
     }
-    let Search { found, mut findings, broken_links, too_deep, .. } = search;
-    let apps = unique(found, &mut findings);
-    Discovery { apps, findings, empty_folder, broken_links, too_deep }
+    let Search { found, mut findings, unread_files, unsearched, too_deep, .. } = search;
+    let apps = same_names::leave_out(found, &mut findings);
+    Discovery { apps, findings, empty_folder, unread_files, unsearched, too_deep }
 }
 
-/// Whether an application that was found in a folder may be missing because a link cannot be followed: its folder was the link, or
-/// behind it, or the link was one of its manifests, or its file of variables, which may name its Compose files.
-pub fn may_hide(link: &str, folder: &str) -> bool {
-    let is_above = folder.strip_prefix(link).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    let inside = if folder.is_empty() { Some(link) } else { link.strip_prefix(&format!("{folder}/")) };
+/// Whether an application that was found in a folder may be missing because a path cannot be read: it was the folder, or above it, or
+/// one of its manifests, or its file of variables, which may name its Compose files.
+pub fn may_hide(unread: &str, folder: &str) -> bool {
+    let is_above = folder.strip_prefix(unread).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let inside = if folder.is_empty() { Some(unread) } else { unread.strip_prefix(&format!("{folder}/")) };
     let is_manifest =
         |name: &str| !name.contains('/') && [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end));
     is_above || inside.is_some_and(|name| name.starts_with(".env") || is_manifest(name))
@@ -192,8 +191,12 @@ struct Search<'a> {
     repository_name: &'a str,
     found: Vec<AppSpec>,
     findings: Vec<Finding>,
-    /// See [`Discovery::broken_links`].
-    broken_links: Vec<Finding>,
+    /// See [`Discovery::unread_files`].
+    unread_files: Vec<Finding>,
+    /// See [`Discovery::unsearched`].
+    unsearched: Vec<String>,
+    /// Folders and files that somebody may expect to be applications, by path.
+    missed: Vec<(Missed, String)>,
     /// See [`Discovery::too_deep`].
     too_deep: Vec<String>,
 }
@@ -203,6 +206,8 @@ enum FolderContent {
     Application(Format, Vec<String>, Vec<Finding>),
     /// A kustomization that is only a part of others.
     Component(Vec<String>),
+    /// Files in the form of Kubernetes manifests with kinds that no cluster has, and no manifest.
+    OtherTools(Vec<String>),
     /// Files that cannot be read as YAML, and no manifest.
     Unreadable(Vec<String>),
     /// Links that cannot be followed and have the names of manifests, and no manifest.
@@ -210,36 +215,42 @@ enum FolderContent {
     Nothing,
 }
 
-/// The probable content of a file that cannot be read as YAML.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum UnreadContent {
-    /// It has the keys of a Kubernetes manifest.
-    Manifest,
-    /// A larger file than a manifest may be, without these keys, such as a lock file of packages.
-    Other,
-    Unknown,
-}
-
 impl<'a> Search<'a> {
     fn new(host: &'a HostIdentity, files: &'a dyn Files, repository_name: &'a str) -> Self {
-        let (found, findings, broken_links, too_deep) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { host, files, repository_name, found, findings, broken_links, too_deep }
+        Self {
+            host,
+            files,
+            repository_name,
+            found: Vec::new(),
+            findings: Vec::new(),
+            unread_files: Vec::new(),
+            unsearched: Vec::new(),
+            missed: Vec::new(),
+            too_deep: Vec::new(),
+        }
     }
 
     /// Searches a folder, and the folders below if it is not an application.
     fn below(&mut self, folder: &str, depth: usize) {
         match self.folder_with_links(folder) {
             Ok(Some(entries)) => self.application_or_below(folder, &entries, depth),
-            Ok(None) => self.report(folder, NO_FOLDER),
+            Ok(None) => self.report(folder, self.why_no_folder(folder)),
             Err(message) => self.report(folder, &message),
         }
+    }
+
+    fn why_no_folder(&self, path: &str) -> &'static str {
+        let is_submodule = matches!(self.files.entry(path), Ok(Some(Entry::Submodule)));
+        if is_submodule { Missed::Submodule.message() } else { NO_FOLDER }
     }
 
     fn application_or_below(&mut self, folder: &str, entries: &[(String, Entry)], depth: usize) {
         match self.content(folder, entries) {
             FolderContent::Application(format, files, findings) => {
+                self.unsearched.push(folder.to_owned());
                 self.add(folder, format, files, findings, &Configured::default());
             }
+            FolderContent::OtherTools(files) => self.other_tools_or_below(folder, entries, depth, files),
             // The user chose this folder, and rendering reports that a component is not an application.
             FolderContent::Component(files) if depth == DEEPEST => {
                 self.add(folder, Format::Kubernetes, files, Vec::new(), &Configured::default());
@@ -247,7 +258,12 @@ impl<'a> Search<'a> {
             FolderContent::Unreadable(files) => self.unreadable_or_below(folder, entries, depth, files),
             // Most such links are none of an application, such as one to secrets that are not in Git.
             FolderContent::BrokenLinks(_) | FolderContent::Nothing => {
+                let before = self.found.len();
                 self.folders_below(folder, entries, depth);
+                if self.found.len() == before {
+                    let other_names = self.compose_by_other_names(folder, entries);
+                    self.missed.extend(other_names.into_iter().map(|path| (Missed::OtherName, path)));
+                }
             }
             FolderContent::Component(_) => {}
         }
@@ -255,14 +271,66 @@ impl<'a> Search<'a> {
 
     fn folders_below(&mut self, folder: &str, entries: &[(String, Entry)], depth: usize) {
         let before = self.found.len();
-        for (name, entry) in entries.iter().filter(|_| depth > 0) {
-            if *entry == Entry::Folder && !name.starts_with('.') {
-                self.below(&join(folder, name), depth - 1);
+        let is_chart = entries.iter().any(|(name, _)| name == CHART_FILE);
+        if is_chart {
+            self.missed.push((Missed::HelmChart, folder.to_owned()));
+        }
+        for (name, entry) in entries.iter().filter(|(name, _)| depth > 0 && !name.starts_with('.')) {
+            let path = join(folder, name);
+            match entry {
+                Entry::Folder if is_chart && self.is_part_of_chart(name, &path) => {
+                    let finding = error(&path, "belongs to a Helm chart, which is not read");
+                    self.unread_files.push(finding.help(Missed::HelmChart.advice()));
+                }
+                Entry::Folder => self.below(&path, depth - 1),
+                Entry::Submodule => {
+                    let finding = error(&path, Missed::Submodule.message());
+                    self.unread_files.push(finding.help(Missed::Submodule.advice()));
+                    self.missed.push((Missed::Submodule, path));
+                }
+                Entry::File { .. } => {}
             }
         }
         // The applications below are what the file of variables names, or they come first.
         if self.found.len() == before && entries.iter().any(|(name, _)| name.starts_with(".env")) {
             self.found.extend(self.named_by_variables(folder, &Configured::default()));
+        }
+    }
+
+    /// Whether a folder of a Helm chart is only a part of it. Manifests without templates may be an application.
+    fn is_part_of_chart(&self, name: &str, path: &str) -> bool {
+        let has_template = || {
+            let entries = self.folder(path).ok().flatten().unwrap_or_default();
+            entries.iter().any(|(name, _)| self.text(&join(path, name)).contains("{{"))
+        };
+        name == "crds" || (name == "templates" && has_template())
+    }
+
+    /// The Compose files of a folder that the search does not know by their names.
+    fn compose_by_other_names(&self, folder: &str, entries: &[(String, Entry)]) -> Vec<String> {
+        let is_file = |entry: &Entry| matches!(entry, Entry::File { .. });
+        let names = entries.iter().filter(|(name, entry)| is_file(entry) && is_like_compose(name));
+        let has_services = |documents: Vec<Node>| documents.iter().any(|it| it.get("services").is_some());
+        let found = names.map(|(name, _)| join(folder, name));
+        found.filter(|path| self.documents(path).is_some_and(has_services)).collect()
+    }
+
+    /// Searches a folder that has only manifests of kinds that no cluster has, such as the `catalog-info.yaml` of Backstage.
+    ///
+    /// They hide no application below. Without one, the folder counts as an application, so that rendering names the kinds.
+    fn other_tools_or_below(
+        &mut self,
+        folder: &str,
+        entries: &[(String, Entry)],
+        depth: usize,
+        files: Vec<String>,
+    ) {
+        let before = self.found.len();
+        self.folders_below(folder, entries, depth);
+        if self.found.len() == before {
+            self.add(folder, Format::Kubernetes, files, Vec::new(), &Configured::default());
+        } else {
+            self.missed.extend(files.into_iter().map(|path| (Missed::OtherTool, path)));
         }
     }
 
@@ -280,8 +348,9 @@ impl<'a> Search<'a> {
     ) {
         let (found, findings) = (self.found.len(), self.findings.len());
         self.folders_below(folder, entries, depth);
-        let first = |content: UnreadContent| files.iter().find(|path| self.unread_content(path) == content);
-        let error_of = |path: &String| self.read_error(path);
+        let first =
+            |content: UnreadContent| files.iter().find(|path| unread_content(self.files, path) == content);
+        let error_of = |path: &String| read_error(self.files, path);
         let is_alone = self.found.len() == found;
         let manifest = first(UnreadContent::Manifest).map(error_of);
         let unknown = first(UnreadContent::Unknown).map(error_of);
@@ -298,7 +367,7 @@ impl<'a> Search<'a> {
             return;
         }
         let finding = if let Some(error) = manifest {
-            let some = below.get(..MOST_DEEPER).unwrap_or(&below).join(", ");
+            let some = below.get(..MOST_NAMED).unwrap_or(&below).join(", ");
             let message = format!(
                 "{}, so the folder of this manifest is one application, and those below are not read: {some}",
                 error.message
@@ -320,34 +389,6 @@ impl<'a> Search<'a> {
         self.findings.push(finding);
     }
 
-    /// The probable content of a file that cannot be read as YAML. It is unknown if the file may have lost the keys of a manifest.
-    fn unread_content(&self, path: &str) -> UnreadContent {
-        let Ok(bytes) = self.files.read(path, LARGEST_SEARCHED) else { return UnreadContent::Unknown };
-        let Ok(text) = std::str::from_utf8(&bytes) else { return UnreadContent::Unknown };
-        let is_before_key = |letter: char| "\u{feff} \t-{\"'".contains(letter);
-        let mut lines = text.lines();
-        let has_version = lines.any(|line| line.trim_start_matches(is_before_key).starts_with("apiVersion"));
-        if has_version && text.contains("kind") {
-            UnreadContent::Manifest
-        } else if bytes.len() as u64 > LARGEST_MANIFEST {
-            UnreadContent::Other
-        } else {
-            UnreadContent::Unknown
-        }
-    }
-
-    /// The reason why a file cannot be read as YAML.
-    fn read_error(&self, path: &str) -> Finding {
-        let unread = |message: String| Finding::error(Location::file(path), "", message);
-        match self.files.read(path, LARGEST_MANIFEST) {
-            Ok(bytes) => match yaml::parse(path, &bytes, &Limits::default()) {
-                Ok(_) => unread("could not be read at first".to_owned()),
-                Err(finding) => finding,
-            },
-            Err(error) => self.broken_link(path).unwrap_or_else(|| unread(error.to_string())),
-        }
-    }
-
     fn configured(&mut self, one: &Configured) {
         let path = tidy(&one.path);
         if !one.files.is_empty() {
@@ -359,7 +400,9 @@ impl<'a> Search<'a> {
                 FolderContent::Application(format, files, findings) => {
                     self.add(&path, format, files, findings, one);
                 }
-                FolderContent::Component(files) | FolderContent::Unreadable(files) => {
+                FolderContent::Component(files)
+                | FolderContent::OtherTools(files)
+                | FolderContent::Unreadable(files) => {
                     self.add(&path, Format::Kubernetes, files, Vec::new(), one);
                 }
                 FolderContent::BrokenLinks(files) => match self.named_by_variables(&path, one) {
@@ -368,10 +411,16 @@ impl<'a> Search<'a> {
                 },
                 FolderContent::Nothing => match self.named_by_variables(&path, one) {
                     Some(spec) => self.found.push(spec),
-                    None => self.report_entry(&path, NO_APPLICATION, one),
+                    None => match self.compose_by_other_names(&path, &entries).first() {
+                        Some(other) => {
+                            let help = near_miss(Missed::OtherName, other);
+                            self.findings.push(error(&path, NO_APPLICATION).help(help));
+                        }
+                        None => self.report_entry(&path, NO_APPLICATION, one),
+                    },
                 },
             },
-            Ok(None) => self.report_entry(&path, NO_FOLDER, one),
+            Ok(None) => self.report_entry(&path, self.why_no_folder(&path), one),
             Err(message) => self.report(&path, &message),
         }
     }
@@ -409,7 +458,7 @@ impl<'a> Search<'a> {
         for (name, target) in links {
             let path = join(folder, &name);
             let is_manifest = [".yaml", ".yml"].iter().any(|end| name.ends_with(end));
-            self.broken_links.push(broken_link_error(&path, &target));
+            self.unread_files.push(broken_link_error(&path, &target));
             if is_manifest || kustomize::is_kustomization(&path) {
                 entries.push((name, Entry::File { size: 0, executable: false }));
             }
@@ -434,6 +483,7 @@ impl<'a> Search<'a> {
         }
         let mut kubernetes: Vec<String> = kustomization.into_iter().collect();
         let (mut unreadable, mut links, mut json) = (Vec::new(), Vec::new(), Vec::new());
+        let mut of_other_tools = Vec::new();
         for (name, entry) in entries {
             let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
             let is_yaml = matches!(extension, "yaml" | "yml");
@@ -453,6 +503,7 @@ impl<'a> Search<'a> {
             }
             let path = join(folder, name);
             match self.documents(&path) {
+                Some(documents) if kubernetes::is_of_other_tool(&documents) => of_other_tools.push(path),
                 Some(documents) if kubernetes::is_kubernetes(&documents) => kubernetes.push(path),
                 // An unreadable file or link next to a Compose file may be a configuration or a template. Next to a manifest it
                 // counts as one, so that rendering reports the error.
@@ -463,14 +514,26 @@ impl<'a> Search<'a> {
         }
         let Some(compose) = compose else {
             // As `kubectl apply -f FOLDER` reads them.
-            kubernetes.extend(json.into_iter().filter(|path| self.is_manifest_in_json(path)));
+            for path in json {
+                match self.documents_in_json(&path) {
+                    Some(documents) if kubernetes::is_of_other_tool(&documents) => of_other_tools.push(path),
+                    Some(documents) if kubernetes::is_kubernetes(&documents) => kubernetes.push(path),
+                    Some(_) | None => {}
+                }
+            }
             if kubernetes.is_empty() {
-                return match (unreadable.is_empty(), links.is_empty()) {
-                    (false, _) => FolderContent::Unreadable(unreadable),
-                    (true, false) => FolderContent::BrokenLinks(links),
-                    (true, true) => FolderContent::Nothing,
+                return if !unreadable.is_empty() {
+                    FolderContent::Unreadable(unreadable)
+                } else if !of_other_tools.is_empty() {
+                    FolderContent::OtherTools(of_other_tools)
+                } else if !links.is_empty() {
+                    FolderContent::BrokenLinks(links)
+                } else {
+                    FolderContent::Nothing
                 };
             }
+            // Next to manifests these may be objects that the application needs, so that rendering reports their kinds.
+            kubernetes.extend(of_other_tools);
             kubernetes.extend(unreadable);
             kubernetes.extend(links);
             kubernetes.sort();
@@ -528,9 +591,9 @@ impl<'a> Search<'a> {
             return;
         }
         self.found = kept;
-        for app in deeper.iter().take(MOST_DEEPER) {
-            self.findings.push(error(&app.path, &too_deep("a kustomization")).help(NEARER));
-        }
+        let deeper: Vec<String> = deeper.into_iter().map(|app| app.path).collect();
+        let message = too_deep("a kustomization");
+        self.findings.extend(folder_findings::of_each(Severity::Error, &deeper, &message, NEARER));
     }
 
     /// Warns of kustomizations below the search depth that are no bases. No application uses one.
@@ -550,10 +613,25 @@ impl<'a> Search<'a> {
 
     /// Warns of folders below the search depth, which somebody may expect to be applications.
     fn warn_of_deeper(&mut self, folders: &[String], content: &str) {
-        for folder in folders.iter().take(MOST_DEEPER) {
-            let message = format!("`{folder}` {}", too_deep(content));
-            self.findings.push(Finding::warning(Location::file(folder.clone()), "", message).help(NEARER));
+        let message = too_deep(content);
+        self.findings.extend(folder_findings::of_each(Severity::Warning, folders, &message, NEARER));
+    }
+
+    /// Warns of folders and files that somebody may expect to be applications, except those that applications may use.
+    fn warn_of_missed(&mut self, top: &str) {
+        let mut missed = std::mem::take(&mut self.missed);
+        missed.retain(|(_, path)| !is_aside(path, top));
+        if missed.iter().any(|(why, _)| *why == Missed::OtherName) {
+            let compose = || self.found.iter().filter(|app| app.format == Format::Compose);
+            let texts = self.texts_with_others(compose().flat_map(|app| &app.files));
+            let may_name_any = compose().any(|app| app.files.is_empty());
+            let is_used = |path: &str| {
+                let name = path.rsplit('/').next().unwrap_or(path);
+                may_name_any || texts.iter().any(|text| text.contains(name))
+            };
+            missed.retain(|(why, path)| *why != Missed::OtherName || !is_used(path));
         }
+        self.findings.extend(folder_findings::of_missed(&missed));
     }
 
     /// Folders below the search depth that have a Compose file which no application seems to use.
@@ -629,58 +707,9 @@ impl<'a> Search<'a> {
     }
 
     /// Removes applications that a kustomization of another application uses.
-    ///
-    /// A typing error in an overlay must not start its base. So an application is also left out, with an error, if a
-    /// kustomization lists something that cannot be read and was probably meant to be its folder.
     fn leave_out_bases(&mut self) {
-        let is_kustomized = |it: &AppSpec| it.files.iter().any(|it| kustomize::is_kustomization(it));
-        if self.found.len() < 2 || !self.found.iter().any(is_kustomized) {
-            return;
-        }
-        let used: Vec<Option<kustomize::UsedFiles>> = self
-            .found
-            .iter()
-            .map(|app| {
-                app.files
-                    .first()
-                    .filter(|_| is_kustomized(app))
-                    .map(|it| kustomize::used_files(self.files, it))
-            })
-            .collect();
-        let covers = |one: Option<&kustomize::UsedFiles>, files: &[String]| {
-            one.is_some_and(|it| files.iter().all(|file| it.files.contains(file)))
-        };
-        let broken = |app: &AppSpec| {
-            let may_use = |it: &kustomize::UsedFiles| it.may_use(&app.path);
-            let mut all = self.found.iter().zip(&used).filter(|(other, _)| other.path != app.path);
-            all.find(|(_, it)| it.as_ref().is_some_and(may_use))
-                .map(|(it, _)| (it.path.clone(), it.files.concat()))
-        };
-        let mut kept = Vec::new();
-        for (index, (app, own)) in self.found.iter().zip(&used).enumerate() {
-            let others = self.found.iter().zip(&used).enumerate().filter(|(other, _)| *other != index);
-            // Two kustomizations that use each other both stay, and rendering reports the circle.
-            let is_base = others.into_iter().any(|(_, (other, used))| {
-                covers(used.as_ref(), &app.files) && !covers(own.as_ref(), &other.files)
-            });
-            if is_base {
-                continue;
-            }
-            let may_be_base = own.as_ref().is_some_and(|it| !it.has_gaps() && it.is_below(&app.path));
-            match broken(app).filter(|_| may_be_base) {
-                None => kept.push(app.clone()),
-                Some((path, file)) => {
-                    let message = format!(
-                        "`{path}` lists a file or folder that cannot be read, so `{}` may be a base of it",
-                        app.path
-                    );
-                    let finding = Finding::error(Location::file(file), "", message);
-                    let help = "correct it, or name the applications in the configuration";
-                    self.findings.push(finding.help(help));
-                }
-            }
-        }
-        self.found = kept;
+        let found = std::mem::take(&mut self.found);
+        self.found = kustomize_bases::leave_out(self.files, found, &mut self.findings);
     }
 
     /// The text of a manifest. Empty: it cannot be read.
@@ -689,13 +718,12 @@ impl<'a> Search<'a> {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Other JSON, as the large files of a dashboard, is not parsed.
-    fn is_manifest_in_json(&self, path: &str) -> bool {
+    /// The documents of a file in JSON that may be a manifest. Other JSON, as the large files of a dashboard, is not parsed.
+    fn documents_in_json(&self, path: &str) -> Option<Vec<Node>> {
         const KEY: &[u8] = b"\"apiVersion\"";
-        let bytes = self.files.read(path, LARGEST_MANIFEST).unwrap_or_default();
-        bytes.windows(KEY.len()).any(|part| part == KEY)
-            && yaml::parse(path, &bytes, &Limits::default())
-                .is_ok_and(|documents| kubernetes::is_kubernetes(&documents))
+        let bytes = self.files.read(path, LARGEST_MANIFEST).ok()?;
+        let has_key = bytes.windows(KEY.len()).any(|part| part == KEY);
+        has_key.then(|| yaml::parse(path, &bytes, &Limits::default()).ok()).flatten()
     }
 
     /// The documents of a file. `None`: it cannot be read.
@@ -822,53 +850,24 @@ fn inside(folder: &str, setting: &str, paths: &[String]) -> (Vec<String>, Vec<Fi
     (found, findings)
 }
 
-/// Whether the manifests of a folder below `top` are seldom meant for the agent.
-fn is_aside(folder: &str, top: &str) -> bool {
-    let below = folder.strip_prefix(top).unwrap_or(folder);
-    below.split('/').any(|name| ASIDE.contains(&name))
+/// The advice about a folder without an application that has something like one.
+fn near_miss(why: Missed, path: &str) -> String {
+    let path = if path.is_empty() { "." } else { path };
+    format!("`{path}` {}: {}", why.message(), why.advice())
+}
+
+/// Whether a file is called like a Compose file, but not as one that is found by its name.
+fn is_like_compose(name: &str) -> bool {
+    let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
+    matches!(extension, "yaml" | "yml")
+        && (stem.contains("compose") || stem.contains("stack"))
+        && !OVERRIDE_FILES.contains(&name)
 }
 
 /// Whether one of these texts may name a file in a folder.
 fn is_named(texts: &[String], folder: &str) -> bool {
     let name = format!("{}/", folder.rsplit('/').next().unwrap_or(folder));
     texts.iter().any(|text| text.contains(&name))
-}
-
-/// Why a folder with such a content is no application.
-fn too_deep(content: &str) -> String {
-    format!("has {content}, but lies more than {DEEPEST} folders below the path, so it is not read")
-}
-
-/// An error about a folder.
-fn error(folder: &str, message: &str) -> Finding {
-    let (place, shown) = match folder {
-        "" => (".", "the root of the repository".to_owned()),
-        folder => (folder, format!("`{folder}`")),
-    };
-    Finding::error(Location::file(place), "", format!("{shown} {message}"))
-}
-
-/// Leaves out applications with the same name, because they would replace each other's containers.
-fn unique(found: Vec<AppSpec>, findings: &mut Vec<Finding>) -> Vec<AppSpec> {
-    let mut by_name: BTreeMap<AppName, Vec<AppSpec>> = BTreeMap::new();
-    for app in found {
-        by_name.entry(app.name.clone()).or_default().push(app);
-    }
-    let mut apps = Vec::new();
-    for (name, mut same) in by_name {
-        if same.len() > 1 {
-            let folders: Vec<String> = same.iter().map(|it| format!("`{}`", it.path)).collect();
-            let message =
-                format!("several folders define an application named `{name}`: {}", folders.join(", "));
-            for app in &same {
-                let finding = Finding::error(Location::file(app.path.clone()), "", message.clone());
-                findings.push(finding.help("rename a folder, or name the applications in the configuration"));
-            }
-        } else {
-            apps.append(&mut same);
-        }
-    }
-    apps
 }
 
 /// `compose.nas.yaml` and `compose.nas.yml` for `compose.yaml` on the host `nas`.

@@ -28,9 +28,13 @@ use driftless_model::{Finding, Format, Location, check};
 pub mod admission;
 pub mod convert;
 mod discover;
+mod folder_findings;
 pub mod import;
+mod kustomize_bases;
 mod parallel;
+mod same_names;
 mod shared_manifests;
+mod unreadable;
 
 pub use discover::{Configured, Discovery, discover, discover_for, may_hide, unlisted};
 pub use parallel::on_all_cores;

@@ -1,0 +1,46 @@
+//! Files with the names of manifests that cannot be read as YAML.
+
+use driftless_files::{Files, LARGEST_MANIFEST, broken_link};
+use driftless_model::{Finding, Location};
+use driftless_yaml::{self as yaml, Limits};
+
+/// The largest file that is searched for the keys of a manifest, in bytes.
+const LARGEST_SEARCHED: u64 = 8 << 20;
+
+/// The probable content of a file that cannot be read as YAML.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UnreadContent {
+    /// It has the keys of a Kubernetes manifest.
+    Manifest,
+    /// A larger file than a manifest may be, without these keys, such as a lock file of packages.
+    Other,
+    Unknown,
+}
+
+/// The probable content of a file that cannot be read as YAML. It is unknown if the file may have lost the keys of a manifest.
+pub(crate) fn unread_content(files: &dyn Files, path: &str) -> UnreadContent {
+    let Ok(bytes) = files.read(path, LARGEST_SEARCHED) else { return UnreadContent::Unknown };
+    let Ok(text) = std::str::from_utf8(&bytes) else { return UnreadContent::Unknown };
+    let is_before_key = |letter: char| "\u{feff} \t-{\"'".contains(letter);
+    let mut lines = text.lines();
+    let has_version = lines.any(|line| line.trim_start_matches(is_before_key).starts_with("apiVersion"));
+    if has_version && text.contains("kind") {
+        UnreadContent::Manifest
+    } else if bytes.len() as u64 > LARGEST_MANIFEST {
+        UnreadContent::Other
+    } else {
+        UnreadContent::Unknown
+    }
+}
+
+/// The reason why a file cannot be read as YAML.
+pub(crate) fn read_error(files: &dyn Files, path: &str) -> Finding {
+    let unread = |message: String| Finding::error(Location::file(path), "", message);
+    match files.read(path, LARGEST_MANIFEST) {
+        Ok(bytes) => match yaml::parse(path, &bytes, &Limits::default()) {
+            Ok(_) => unread("could not be read at first".to_owned()),
+            Err(finding) => finding,
+        },
+        Err(error) => broken_link(files, path).ok().flatten().unwrap_or_else(|| unread(error.to_string())),
+    }
+}

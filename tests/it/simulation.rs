@@ -1137,6 +1137,24 @@ async fn rollback_of_a_suspended_application_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn plan_of_a_suspended_pin_is_that_of_a_resume() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    it.push(&web("web:2")).await;
+    it.synced_with_tip().await;
+    it.ask(RequestKind::Suspend).await;
+    let back = Rollback { to: Some("1".to_owned()), reason: String::new(), until: Until::Manual };
+    it.ask(RequestKind::Rollback(back)).await;
+    let Ok(Answer::Plan(plan)) = it.handle().request(app(), RequestKind::Plan).await else {
+        panic!("no plan")
+    };
+    assert!(plan.suspended && plan.rounds.is_empty(), "the pin ends with the suspension: {plan:?}");
+    it.ask(RequestKind::Resume).await;
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["db:1", "web:2", "web:2"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn status_before_a_pin_or_suspension_is_outdated_at_once() {
     let it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;

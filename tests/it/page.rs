@@ -10,6 +10,7 @@ use driftless_model::{
     InstanceStatus, JobStatus, Outcome, PROXY_IMAGE, RepositoryStatus, Scope, Severity, StatusCondition,
     SyncStatus, Timestamp, Until, WaitStatus, WorkloadName, WorkloadStatus,
 };
+use driftless_store::Suspension;
 use driftless_web::{Access, Token, router};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -269,6 +270,28 @@ async fn suspended_application_offers_nothing_that_is_refused() {
         assert_shown(&asked, &["blog is suspended, so nothing is changed", ">Back</a>"]);
         assert!(!asked.contains("<form class=\"confirm\""), "{action}");
     }
+}
+
+#[tokio::test]
+async fn rollback_of_a_suspended_one_has_a_note_on_the_page() {
+    let (router, _, store) = answering();
+    let old = store_revision(&store, "shop-1", Cause::Commit);
+    store_revision(&store, "shop-2", Cause::Commit);
+    let note = "is suspended, so nothing is changed yet";
+    assert!(!page(&router, "/applications/shop/rollback").await.contains(note));
+    store.set_suspended(&"shop".into(), Suspension::Suspended).unwrap();
+    assert_shown(
+        &page(&router, "/applications/shop/rollback").await,
+        &[note, "ends the suspension and this pin"],
+    );
+    // The agent of this test has its note for this reason.
+    let body = format!("to={old}&reason=suspended");
+    let done = ask(&router, request("POST", "/applications/shop/rollback", &body)).await;
+    assert_eq!(done.status(), StatusCode::OK);
+    assert_shown(
+        &text(done).await,
+        &["The rollback was accepted", "<p class=\"note warn\" role=\"alert\">shop is suspended</p>"],
+    );
 }
 
 #[tokio::test]

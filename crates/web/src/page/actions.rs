@@ -11,6 +11,7 @@ use driftless_model::{
     AppName, Application, ConditionType, HealthStatus, Kind, Removal, Revision, Until, WaitReason,
     WaitStatus, WorkloadName, is_helper_image, older_success,
 };
+use driftless_store as store;
 use driftless_store::Store;
 use http::{StatusCode, header};
 use maud::{Markup, html};
@@ -391,7 +392,10 @@ async fn rollback_preview(
 ) -> Result<Foreseen, Error> {
     let name = application.name.clone();
     let app = name.clone();
-    let revisions = read(&shared.store, move |store: &Store| store.revisions(&app)).await?;
+    let (revisions, is_suspended) = read(&shared.store, move |store: &Store| {
+        Ok::<_, store::Error>((store.revisions(&app)?, store.suspended(&app)?))
+    })
+    .await?;
     let Some(revision) = wanted(&revisions, to) else {
         return Ok(Foreseen::Impossible(match to {
             "" => format!(
@@ -410,6 +414,12 @@ async fn rollback_preview(
     let against = Against::Revision(revision.number.to_string());
     let answer = request(shared, caller, name, RequestKind::Drift(against)).await;
     let consequences = html! {
+        @if is_suspended {
+            p.note.warn {
+                (Text(&application.name)) " is suspended, so nothing is changed yet. " b { "Resume" }
+                " ends the suspension and this pin: roll back again right after it."
+            }
+        }
         p {
             "To revision " b { "#" (revision.number) } ": " code { (Text(revision.commit.short())) } " "
             (Text(&revision.commit.subject))
@@ -448,13 +458,29 @@ pub(crate) async fn act(
     let body = read_body(body).await.map_err(frame)?;
     let (kind, what) = kind_of(action, &form_fields(&body), &shared).map_err(frame)?;
     note.set(&what);
-    request(&shared, &caller, name.clone(), kind).await.map_err(frame)?;
+    let (answer, _) = request(&shared, &caller, name.clone(), kind).await.map_err(frame)?;
     // Nothing is left of it that a page could show.
     let place = match action {
         PageAction::Forget => "../../".to_owned(),
-        _ => format!("../{name}?did={}", action.word()),
+        _ => format!("../{name}"),
     };
+    if let Answer::Noted(note) | Answer::Pinned { note: Some(note), .. } = &answer {
+        let page = Page::new(&caller, &shared, &path).title(&format!("{} {name}", action.label()));
+        return Ok(respond(&page, &accepted_with(action, &name, note, &place)).into_response());
+    }
+    let place = if action == PageAction::Forget { place } else { format!("{place}?did={}", action.word()) };
     Ok((StatusCode::SEE_OTHER, [(header::LOCATION, place)]).into_response())
+}
+
+/// The page after an action that was accepted with a note from the agent.
+fn accepted_with(action: PageAction, name: &AppName, note: &str, place: &str) -> Markup {
+    html! {
+        p.crumbs { a href="../../" { "Applications" } }
+        h1 { (action.label()) " " (Text(name)) }
+        p.note.good { (action.done()) }
+        p.note.warn role="alert" { (Text(note)) }
+        p { a.button href=(Text(place)) data-key="Escape" data-name="back" { "Back" } }
+    }
 }
 
 /// The request of a form, and what the audit says about it.

@@ -78,7 +78,7 @@ actions! {
         word: "resume",
         label: "Resume",
         key: "r",
-        consequence: "The pin or the suspension ends, and the agent follows Git again. Below is what it would do \
+        consequence: "A pin and a suspension both end, and the agent follows Git again. Below is what it would do \
             next.",
         done: "The application follows Git again.",
     }

@@ -447,8 +447,8 @@ async fn changes_and_output_appear_without_a_reload() {
         return log.includes('cart 200') && !log.includes('404')",
         )
         .await;
-    // The last line has no end.
-    served.output.0.send("GET /cart 201".to_owned()).unwrap();
+    // The last line has no end, and the colours of a terminal.
+    served.output.0.send("\u{1b}[1mGET\u{1b}[0m /cart 201".to_owned()).unwrap();
     served.output.0.send(END.to_owned()).unwrap();
     browser.shows("GET /cart 201").await;
     browser.shows("the output has ended").await;

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use driftless_model::{ContainerId, Instance, State, Timestamp};
+use driftless_model::{ContainerId, Instance, State, Timestamp, without_escapes};
 
 use crate::{
     connection::Connection,
@@ -146,21 +146,6 @@ pub(crate) fn last_lines(log: &[u8]) -> String {
         .filter(|line| !line.is_empty())
         .collect();
     lines.get(lines.len().saturating_sub(LINES)..).unwrap_or_default().join("\n")
-}
-
-/// A line without the escape sequences of terminals, such as colours.
-fn without_escapes(line: &str) -> String {
-    let mut plain = String::with_capacity(line.len());
-    let mut rest = line.chars();
-    while let Some(letter) = rest.next() {
-        if letter != '\u{1b}' {
-            plain.push(letter);
-        } else if rest.next() == Some('[') {
-            // The sequence ends with its first letter.
-            rest.by_ref().find(|it| it.is_ascii_alphabetic() || *it == '~');
-        }
-    }
-    plain
 }
 
 /// Whether a character changes the direction of the text that follows.

@@ -207,7 +207,7 @@ pub use platform::Platform;
 pub use platform_image::PlatformImage;
 pub use pod::{Part, PartOf, Role};
 pub use policy::{Adopt, FilesystemDrift, ObjectsOfOthers, OnFailure, Policy};
-pub use printable::{is_unprintable, printable};
+pub use printable::{is_unprintable, printable, without_escapes};
 pub use quiet_hours::QuietHours;
 pub use record::{
     Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, CronRecord, FailedOwnUpdate, FailedRun, Heal,

@@ -7,7 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use driftless_docker::LogStream;
-use driftless_model::{AppName, error_chain};
+use driftless_model::{AppName, error_chain, without_escapes};
 use futures_util::StreamExt;
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -95,7 +95,7 @@ pub(crate) async fn show(
     Ok(respond(&page, &body).into_response())
 }
 
-/// The end of the output of a container.
+/// The end of the output of a container, without the escape sequences of terminals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Output {
     pub(super) lines: String,
@@ -124,7 +124,7 @@ pub(super) async fn read_output(mut stream: LogStream, longest: usize, within: D
         Err(_) => Some("the engine did not send all of it in time".to_owned()),
     };
     is_cut |= keep_end(&mut bytes, longest);
-    Output { lines: String::from_utf8_lossy(&bytes).into_owned(), is_cut, problem }
+    Output { lines: without_escapes(&String::from_utf8_lossy(&bytes)), is_cut, problem }
 }
 
 /// Keeps the last bytes, from the beginning of a line on if there is one. True: there were more.
@@ -166,6 +166,12 @@ mod tests {
         assert_eq!((long.lines.as_str(), long.is_cut), ("line", true));
         let whole = read(vec![Ok("a\n".into()), Ok("b".into())], 3).await;
         assert_eq!(whole, Output { lines: "a\nb".to_owned(), ..Output::default() });
+    }
+
+    #[tokio::test]
+    async fn output_has_no_colours_of_terminals() {
+        let output = read(vec![Ok("\u{1b}[31mFA".into()), Ok("TAL\u{1b}[0m\n".into())], 40).await;
+        assert_eq!(output.lines, "FATAL\n");
     }
 
     #[tokio::test]

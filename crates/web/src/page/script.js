@@ -170,9 +170,13 @@
     find.form.addEventListener("submit", (event) => { if (document.activeElement === find) event.preventDefault(); });
     const most = 5000;
     let running = null;
+    // As the server writes lines: without the escape sequences of terminals, and with a mark for each letter that is no text.
+    const escapes = /\u001b(?:\[[ -?]*[@-~]?|\][^\u0000-\u001f\u007f-\u009f]*(?:\u0007|\u001b\\)|[ -/]*[0-~]?)/g;
+    const unprintable = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+    const plain = (text) => text.replace(escapes, "").replace(/\r$/, "").replace(unprintable, "\ufffd");
     const add = (text) => {
       const line = document.createElement("span");
-      line.textContent = `${text}\n`;
+      line.textContent = `${plain(text)}\n`;
       filter(line);
       log.append(line);
       while (log.children.length > most) log.firstElementChild.remove();

@@ -761,6 +761,25 @@ async fn last_output_of_a_crash_is_on_the_page() {
     assert!(!calm.contains("fatal: password"), "nothing crashes there");
 }
 
+#[tokio::test]
+async fn last_output_of_a_crash_stays_while_it_runs_again() {
+    let shown = async |crashes: u32| {
+        let mut application = crashing();
+        for workload in Arc::make_mut(&mut application.status.workloads).values_mut() {
+            let instance = &mut workload.instances[0];
+            // Without a health check, it is ready as soon as it runs.
+            (instance.ready, instance.state) = (true, "Running".to_owned());
+            (instance.exit, instance.crashes) = (None, crashes);
+        }
+        let sample::Agent { handle, store, inbox } = agent([application]);
+        tokio::spawn(answer(inbox, Seen::default()));
+        let router = router(handle.with_logs(Arc::new(LastWords)), store, Access::loopback());
+        page(&router, "/applications/crash").await
+    };
+    assert_shown(&shown(2).await, &["<h2>Last output</h2>", "fatal: password"]);
+    assert!(!shown(0).await.contains("fatal: password"), "it has run for long enough since");
+}
+
 /// An engine that does not answer.
 struct NoEngine;
 

@@ -107,10 +107,15 @@ fn crashes(application: &Application) -> Vec<Crash<'_>> {
     found
 }
 
-/// Whether a container has ended with a failure, or was started again and is not ready since.
+/// Whether a container has ended with a failure, or was started again and is not ready or has not run for long since.
 fn crashes_again(instance: &InstanceStatus) -> bool {
     let has_failed = instance.exit.as_ref().is_some_and(|exit| exit.code != 0 || exit.out_of_memory);
-    !instance.ready && (has_failed || instance.restarts > 0)
+    !instance.ready && has_failed || instance.restarts > 0 && (!instance.ready || instance.crashes > 0)
+}
+
+/// Whether it runs again, so that its last words are those of the run before. A run that has just begun has not said anything yet.
+fn runs_again(instance: &InstanceStatus) -> bool {
+    instance.state == "Running" && instance.restarts > 0
 }
 
 /// The last lines of the run that failed, as far as the engine has sent them at this time.
@@ -122,8 +127,7 @@ async fn last_lines(
 ) -> Output {
     let mut query =
         LogQuery { tail: Some(LINES), container: container.map(str::to_owned), ..LogQuery::default() };
-    // A run that has just begun has not said anything yet.
-    query.previous = instance.state == "Running" && instance.restarts > 0;
+    query.previous = runs_again(instance);
     let opening = async {
         let mut opened = open_logs(shared, app, name, &query).await;
         if opened.is_err() && query.previous {

@@ -776,7 +776,8 @@ async fn last_output_of_a_crash_stays_while_it_runs_again() {
         let router = router(handle.with_logs(Arc::new(LastWords)), store, Access::loopback());
         page(&router, "/applications/crash").await
     };
-    assert_shown(&shown(2).await, &["<h2>Last output</h2>", "fatal: password"]);
+    let link = "crash/logs/shop-web-1?previous=true\"";
+    assert_shown(&shown(2).await, &["<h2>Last output</h2>", "fatal: password", link]);
     assert!(!shown(0).await.contains("fatal: password"), "it has run for long enough since");
 }
 
@@ -969,4 +970,37 @@ async fn page_of_logs_follows_from_its_first_line_on() {
     let follow = "shop-web-1/logs?follow=true&amp;tail=300";
     assert_shown(&page(&router, path).await, &[&format!("{follow}\"")]);
     assert_shown(&page(&router, &format!("{path}?since=5m")).await, &[&format!("{follow}&amp;since=5m\"")]);
+}
+
+/// Containers that print another line in the present run than in those before.
+struct Runs;
+
+impl Logs for Runs {
+    fn open<'a>(
+        &'a self,
+        _: &'a str,
+        options: &'a LogOptions,
+    ) -> Pin<Box<dyn Future<Output = Result<LogStream, String>> + Send + 'a>> {
+        let line = if options.previous { "PANIC: disk quota\n" } else { "run begins\n" };
+        let lines: LogStream = Box::pin(futures_util::stream::iter([Ok(line.into())]));
+        Box::pin(ready(Ok(lines)))
+    }
+}
+
+#[tokio::test]
+async fn logs_lead_to_the_output_of_earlier_runs() {
+    let sample::Agent { handle, store, inbox } = agent([crashing(), shop()]);
+    tokio::spawn(answer(inbox, Seen::default()));
+    let router = router(handle.with_logs(Arc::new(Runs)), store, Access::loopback());
+    let path = "/applications/crash/logs/shop-web-1";
+    let present = page(&router, &format!("{path}?since=1h")).await;
+    assert_shown(
+        &present,
+        &["run begins", "href=\"?since=1h&amp;previous=true\"", "7 earlier runs", "id=\"follow\""],
+    );
+    let earlier = page(&router, &format!("{path}?since=1h&previous=true")).await;
+    assert_shown(&earlier, &["PANIC: disk quota", "href=\"?since=1h\"", "name=\"previous\" value=\"true\""]);
+    assert!(!earlier.contains("id=\"follow\""), "they have ended");
+    let only = page(&router, "/applications/shop/logs/shop-web-1").await;
+    assert!(!only.contains("previous=true"), "it was never started again");
 }

@@ -25,7 +25,8 @@ use driftless_agent::{InstanceName, RequestKind, Scale};
 use driftless_docker::{LogOptions, LogSource, LogStream};
 use driftless_model::parse_duration;
 use driftless_model::{
-    AppName, EngineKind, InstanceStatus, PartStatus, Role, Timestamp, WorkloadName, WorkloadStatus,
+    AppName, Application, EngineKind, InstanceStatus, PartStatus, Role, Timestamp, WorkloadName,
+    WorkloadStatus,
 };
 
 /// The application and the workload or instance in a route.
@@ -180,19 +181,7 @@ pub(super) async fn open_logs(
     query: &LogQuery,
 ) -> Result<LogStream, Error> {
     let application = shared.handle.application(app)?;
-    let mut workloads = application.status.workloads.values();
-    let found = workloads.find_map(|workload| {
-        if query.namespace.as_ref().is_some_and(|it| workload.spec.object.namespace != *it) {
-            return None;
-        }
-        let is_it = |it: &&InstanceStatus| it.name == name || it.pod.as_deref() == Some(name);
-        let instance = workload.instances.iter().find(is_it)?;
-        Some((workload, instance))
-    });
-    let Some((workload, instance)) = found else {
-        return Err(Error::NoSuchInstance(app.clone(), name.to_owned()));
-    };
-    let (instance, container) = container_of(workload, instance, query.container.as_deref())?;
+    let (instance, container) = logged_container(&application, name, query)?;
     if query.previous && instance.restarts == 0 {
         let text = format!("previous terminated container \"{container}\" in pod \"{name}\" not found");
         return Err(Error::Refused(text));
@@ -206,6 +195,27 @@ pub(super) async fn open_logs(
     let options = LogOptions { follow, tail, since, timestamps, previous, source };
     let opened = tokio::time::timeout(ANSWER_WITHIN, shared.handle.logs(&instance.container, &options)).await;
     Ok(opened.map_err(|_| Error::TooSlow)??)
+}
+
+/// The container that a query of logs is about, and its name.
+pub(super) fn logged_container<'a>(
+    application: &'a Application,
+    name: &str,
+    query: &LogQuery,
+) -> Result<(&'a InstanceStatus, &'a str), Error> {
+    let mut workloads = application.status.workloads.values();
+    let found = workloads.find_map(|workload| {
+        if query.namespace.as_ref().is_some_and(|it| workload.spec.object.namespace != *it) {
+            return None;
+        }
+        let is_it = |it: &&InstanceStatus| it.name == name || it.pod.as_deref() == Some(name);
+        let instance = workload.instances.iter().find(is_it)?;
+        Some((workload, instance))
+    });
+    let Some((workload, instance)) = found else {
+        return Err(Error::NoSuchInstance(application.name.clone(), name.to_owned()));
+    };
+    container_of(workload, instance, query.container.as_deref())
 }
 
 /// The requested container of an instance, and its name.

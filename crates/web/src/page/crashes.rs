@@ -43,6 +43,8 @@ pub(super) struct CrashOutput {
     /// One of several containers of a pod.
     container: Option<String>,
     message: String,
+    /// The container runs again, and this is of the run before.
+    is_previous: bool,
     output: Output,
 }
 
@@ -80,9 +82,9 @@ pub(super) async fn crash_outputs(
             let place = (&application.name, name, container.as_deref());
             (last_lines(shared, place, instance, until).await, Instant::now())
         };
-        let message = instance.message.clone();
+        let (message, is_previous) = (instance.message.clone(), runs_again(instance));
         let known = (key, (output.clone(), at));
-        (known, CrashOutput { instance: name.to_owned(), container, message, output })
+        (known, CrashOutput { instance: name.to_owned(), container, message, is_previous, output })
     });
     let (read, outputs): (BTreeMap<_, _>, Vec<_>) = join_all(reading).await.into_iter().unzip();
     // Only what is shown now is kept.
@@ -152,13 +154,17 @@ pub(super) fn crash_section(app: &AppName, outputs: &[CrashOutput]) -> Markup {
     html! {
         section #crashes aria-label="Last output" {
             @if !outputs.is_empty() { h2 { "Last output" } }
-            @for CrashOutput { instance, container, message, output } in outputs {
+            @for CrashOutput { instance, container, message, is_previous, output } in outputs {
                 @let name = container.as_ref().map_or_else(|| instance.clone(), |part| format!("{instance} {part}"));
                 p {
                     b.mono { (Text(&name)) } " " (Text(message)) " "
                     a href={
                         (Text(app)) "/logs/" (Text(instance))
-                        @if let Some(container) = container { "?container=" (Text(container)) }
+                        @if *is_previous { "?previous=true" }
+                        @if let Some(container) = container {
+                            @if *is_previous { "&" } @else { "?" }
+                            "container=" (Text(container))
+                        }
                     } { "All logs" span.hidden { " of " (Text(&name)) } }
                 }
                 @if *output == Output::default() { p.soft { "It printed nothing." } }

@@ -7,7 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use driftless_docker::LogStream;
-use driftless_model::{AppName, error_chain, without_escapes};
+use driftless_model::{AppName, InstanceStatus, Timestamp, error_chain, without_escapes};
 use futures_util::StreamExt;
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -16,13 +16,13 @@ use super::{
     failure::PageError,
     layout::{Page, respond},
     parameters::PageParameters,
-    text::Text,
+    text::{RelativeTime, Text},
 };
 use crate::{
     access::Caller,
     error::Error,
     shared::Shared,
-    workloads::{LogQuery, open_logs},
+    workloads::{LogQuery, logged_container, open_logs},
 };
 
 /// Lines on the page before it follows.
@@ -44,6 +44,8 @@ const SPANS: [(&str, &str); 5] =
 pub(crate) struct LogsQuery {
     container: String,
     since: String,
+    /// The output before the present or last run.
+    previous: bool,
 }
 
 pub(crate) async fn show(
@@ -60,10 +62,13 @@ pub(crate) async fn show(
         tail: Some(LINES),
         since: text(&query.since),
         container: text(&query.container),
+        previous: query.previous,
         ..LogQuery::default()
     };
     let stream = open_logs(&shared, &name, &instance, &wanted).await.map_err(frame)?;
     let output = read_output(stream, LONGEST, WITHIN).await;
+    let application = shared.handle.application(&name).map_err(|error| frame(error.into()))?;
+    let (container, _) = logged_container(&application, &instance, &wanted).map_err(frame)?;
     let page = Page::new(&caller, &shared, &path).title(&format!("Logs of {instance}"));
     // The same lines again and what follows, so that none is missing between the page and the stream.
     let mut follow = form_urlencoded::Serializer::new(String::new());
@@ -82,10 +87,12 @@ pub(crate) async fn show(
                 @for (value, words) in SPANS { option value=(value) selected[query.since == value] { (words) } }
             }
             @if !query.container.is_empty() { input type="hidden" name="container" value=(Text(&query.container)); }
+            @if query.previous { input type="hidden" name="previous" value="true"; }
             button type="submit" { "Show" }
-            label.follow { input #follow type="checkbox" data-key="f" data-name="follow"; " Follow" }
+            @if !query.previous { label.follow { input #follow type="checkbox" data-key="f" data-name="follow"; " Follow" } }
             span #log-state .soft role="status" {}
         }
+        (runs(&query, container, shared.clock.now()))
         pre #log .log tabindex="0" aria-label="Output" data-follow=(Text(&follow)) {
             @for line in output.lines.lines() { span { (Text(line)) "\n" } }
         }
@@ -93,6 +100,38 @@ pub(crate) async fn show(
         (missing_lines(&output))
     };
     Ok(respond(&page, &body).into_response())
+}
+
+/// The run that the page is about, with a link to the output of the others. Empty: there is only one.
+fn runs(query: &LogsQuery, container: &InstanceStatus, now: Timestamp) -> Markup {
+    let other = LogsQuery { previous: !query.previous, ..query.clone() };
+    html! {
+        @if query.previous {
+            p.soft { "The output before the last start. " a href=(Text(other.link())) { "Output since then" } }
+        } @else if container.restarts > 0 {
+            p.soft {
+                "The output since the last start"
+                @if let Some(at) = container.started { ", " (RelativeTime { at, now }) }
+                ". " a href=(Text(other.link())) { "Output before it" }
+                ", of " (container.restarts) @if container.restarts == 1 { " earlier run" } @else { " earlier runs" }
+            }
+        }
+    }
+}
+
+impl LogsQuery {
+    /// The link to this page of logs.
+    fn link(&self) -> String {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.append_pair("since", &self.since);
+        if !self.container.is_empty() {
+            query.append_pair("container", &self.container);
+        }
+        if self.previous {
+            query.append_pair("previous", "true");
+        }
+        format!("?{}", query.finish())
+    }
 }
 
 /// The end of the output of a container, without the escape sequences of terminals.

@@ -206,7 +206,8 @@
         if (rest) show([rest]);
       }
     };
-    follow.addEventListener("change", async () => {
+    // Runs that have ended cannot be followed.
+    follow?.addEventListener("change", async () => {
       if (running) { running.abort(); running = null; logState.textContent = ""; return; }
       if (!follow.checked) return;
       running = new AbortController();

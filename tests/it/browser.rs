@@ -447,6 +447,15 @@ async fn changes_and_output_appear_without_a_reload() {
         return log.includes('cart 200') && !log.includes('404')",
         )
         .await;
+    browser.press("x").await;
+    browser.shows("none of these 6 lines has this text").await;
+    browser.press("\u{e003}").await;
+    browser
+        .until(
+            "the lines with the text are back",
+            "return document.getElementById('log-state').innerText === 'following'",
+        )
+        .await;
     // The last line has no end, and the colours of a terminal.
     served.output.0.send("\u{1b}[1mGET\u{1b}[0m /cart 201".to_owned()).unwrap();
     served.output.0.send(END.to_owned()).unwrap();

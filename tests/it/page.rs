@@ -1004,3 +1004,34 @@ async fn logs_lead_to_the_output_of_earlier_runs() {
     let only = page(&router, "/applications/shop/logs/shop-web-1").await;
     assert!(!only.contains("previous=true"), "it was never started again");
 }
+
+/// Containers that have printed as many lines as are asked for.
+struct LongOutput;
+
+impl Logs for LongOutput {
+    fn open<'a>(
+        &'a self,
+        _: &'a str,
+        options: &'a LogOptions,
+    ) -> Pin<Box<dyn Future<Output = Result<LogStream, String>> + Send + 'a>> {
+        let lines = 1..=options.tail.unwrap_or(1);
+        let lines = lines.map(|number| Ok(format!("line {number}\n").into()));
+        let lines: LogStream = Box::pin(futures_util::stream::iter(lines));
+        Box::pin(ready(Ok(lines)))
+    }
+}
+
+#[tokio::test]
+async fn page_of_logs_says_that_there_are_older_lines() {
+    let note = "Older lines are left out";
+    let sources: [(Arc<dyn Logs>, bool); 2] = [(Arc::new(LongOutput), true), (Arc::new(LastWords), false)];
+    for (logs, is_long) in sources {
+        let sample::Agent { handle, store, inbox } = agent([crashing()]);
+        tokio::spawn(answer(inbox, Seen::default()));
+        let router = router(handle.with_logs(logs), store, Access::loopback());
+        let shown = page(&router, "/applications/crash/logs/shop-web-1").await;
+        assert_eq!(shown.contains(note), is_long, "{shown}");
+        assert_eq!(shown.contains("<span>line 301\n</span>"), is_long);
+        assert!(!shown.contains("<span>line 1\n</span>"), "there are 300 lines");
+    }
+}

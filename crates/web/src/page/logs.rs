@@ -59,14 +59,16 @@ pub(crate) async fn show(
     let frame = |error: Error| PageError::new(&caller, &shared, &path, error);
     let text = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
     let wanted = LogQuery {
-        tail: Some(LINES),
+        // One more says whether there are older ones.
+        tail: Some(LINES + 1),
         since: text(&query.since),
         container: text(&query.container),
         previous: query.previous,
         ..LogQuery::default()
     };
     let stream = open_logs(&shared, &name, &instance, &wanted).await.map_err(frame)?;
-    let output = read_output(stream, LONGEST, WITHIN).await;
+    let mut output = read_output(stream, LONGEST, WITHIN).await;
+    output.keep_lines(LINES);
     let application = shared.handle.application(&name).map_err(|error| frame(error.into()))?;
     let (container, _) = logged_container(&application, &instance, &wanted).map_err(frame)?;
     let page = Page::new(&caller, &shared, &path).title(&format!("Logs of {instance}"));
@@ -144,6 +146,19 @@ pub(super) struct Output {
     pub(super) problem: Option<String>,
 }
 
+impl Output {
+    /// Keeps the last lines.
+    fn keep_lines(&mut self, most: u64) {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let surplus = self.lines.lines().count().saturating_sub(most);
+        let end = surplus.checked_sub(1).and_then(|last| self.lines.match_indices('\n').nth(last));
+        if let Some((end, _)) = end {
+            self.lines.replace_range(..=end, "");
+            self.is_cut = true;
+        }
+    }
+}
+
 /// Reads the output that arrives in time, and keeps the end of it, up to a number of bytes.
 pub(super) async fn read_output(mut stream: LogStream, longest: usize, within: Duration) -> Output {
     let (mut bytes, mut is_cut): (Vec<u8>, bool) = (Vec::new(), false);
@@ -205,6 +220,20 @@ mod tests {
         assert_eq!((long.lines.as_str(), long.is_cut), ("line", true));
         let whole = read(vec![Ok("a\n".into()), Ok("b".into())], 3).await;
         assert_eq!(whole, Output { lines: "a\nb".to_owned(), ..Output::default() });
+    }
+
+    #[tokio::test]
+    async fn surplus_lines_are_cut_from_the_start() {
+        for (lines, kept, is_cut) in [
+            ("a\nb\nc\n", "b\nc\n", true),
+            ("a\nb\nc", "b\nc", true),
+            ("b\nc\n", "b\nc\n", false),
+            ("", "", false),
+        ] {
+            let mut output = read(vec![Ok(lines.into())], 40).await;
+            output.keep_lines(2);
+            assert_eq!((output.lines.as_str(), output.is_cut), (kept, is_cut), "{lines:?}");
+        }
     }
 
     #[tokio::test]

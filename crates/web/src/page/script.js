@@ -166,7 +166,15 @@
       const text = find.value.trim().toLowerCase();
       line.hidden = text !== "" && !line.textContent.toLowerCase().includes(text);
     };
-    find.addEventListener("input", () => { for (const line of log.children) filter(line); });
+    let status = "";
+    const report = () => {
+      const isNone = find.value.trim() !== "" && [...log.children].every((line) => line.hidden);
+      const none = isNone ? `none of these ${log.children.length} lines has this text` : "";
+      const text = [status, none].filter((part) => part !== "").join(" · ");
+      if (logState.textContent !== text) logState.textContent = text;
+    };
+    const tell = (text) => { status = text; report(); };
+    find.addEventListener("input", () => { for (const line of log.children) filter(line); report(); });
     find.form.addEventListener("submit", (event) => { if (document.activeElement === find) event.preventDefault(); });
     const most = 5000;
     let running = null;
@@ -191,6 +199,7 @@
       const show = (lines) => {
         const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 40;
         lines.forEach(add);
+        report();
         if (atEnd) log.scrollTop = log.scrollHeight;
       };
       try {
@@ -208,16 +217,16 @@
     };
     // Runs that have ended cannot be followed.
     follow?.addEventListener("change", async () => {
-      if (running) { running.abort(); running = null; logState.textContent = ""; return; }
+      if (running) { running.abort(); running = null; tell(""); return; }
       if (!follow.checked) return;
       running = new AbortController();
-      logState.textContent = "following";
+      tell("following");
       log.scrollTop = log.scrollHeight;
       try {
         await read(running.signal);
-        logState.textContent = "the output has ended";
+        tell("the output has ended");
       } catch (error) {
-        if (error.name !== "AbortError") logState.textContent = error.message;
+        if (error.name !== "AbortError") tell(error.message);
       }
       follow.checked = false;
       running = null;

@@ -217,6 +217,9 @@ impl Browser {
 /// The text that ends an output.
 const END: &str = "the end";
 
+/// The time before each line, if it is asked for.
+const STAMP: &str = "2026-01-01T00:00:01.000000000Z ";
+
 /// The output of a container that goes on after its last words: lines that the test sends.
 #[derive(Clone)]
 struct LiveOutput(tokio::sync::broadcast::Sender<String>);
@@ -235,6 +238,9 @@ impl Logs for LiveOutput {
             Some((Ok(line.into()), lines))
         });
         Box::pin(async move {
+            if options.since.is_some() {
+                return Ok(Box::pin(lines) as LogStream);
+            }
             let before = LastWords.open(container, options).await?;
             Ok(Box::pin(before.chain(lines)) as LogStream)
         })
@@ -424,7 +430,7 @@ async fn changes_and_output_appear_without_a_reload() {
     browser.press("f").await;
     browser.shows("following").await;
     wait_for_reader(&served.output).await;
-    served.output.0.send("GET / 200\nGET /ca".to_owned()).unwrap();
+    served.output.0.send(format!("{STAMP}GET / 200\n{STAMP}GET /ca")).unwrap();
     served.output.0.send("rt 500\n".to_owned()).unwrap();
     let lines =
         "return [...document.querySelectorAll('#log > span')].map((it) => it.innerText.trim()).slice(2)";
@@ -439,7 +445,7 @@ async fn changes_and_output_appear_without_a_reload() {
         .await;
     // The search hides new lines too.
     browser.press("/cart").await;
-    served.output.0.send("GET / 404\nGET /cart 200\n".to_owned()).unwrap();
+    served.output.0.send(format!("{STAMP}GET / 404\n{STAMP}GET /cart 200\n")).unwrap();
     browser
         .until(
             "one new line is shown",
@@ -457,16 +463,51 @@ async fn changes_and_output_appear_without_a_reload() {
         )
         .await;
     // The last line has no end, and the colours of a terminal.
-    served.output.0.send("\u{1b}[1mGET\u{1b}[0m /cart 201".to_owned()).unwrap();
+    served.output.0.send(format!("{STAMP}\u{1b}[1mGET\u{1b}[0m /cart 201")).unwrap();
     served.output.0.send(END.to_owned()).unwrap();
     browser.shows("GET /cart 201").await;
     browser.shows("the output has ended").await;
     // To follow again shows each line once.
     let count = "document.querySelectorAll('#log > span').length";
     assert_eq!(browser.run(&format!("return {count}")).await, 7);
-    browser.run("document.getElementById('follow').click()").await;
+    browser.run("const box = document.getElementById('follow'); box.click(); box.click()").await;
     browser.until("the lines that are there", &format!("return {count} === 2")).await;
     browser.console_is_clean("").await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: make browser"]
+async fn following_goes_on_after_an_error_and_a_restart() {
+    let served = served(vec![shop()], Access::loopback()).await;
+    let browser = Browser::open("light").await;
+    browser.visit(&served.url("/applications/shop/logs/shop-web-1")).await;
+    let fails_once = "const real = window.fetch; window.fetch = () => { window.fetch = real; \
+                      return Promise.reject(new TypeError('no network')); }";
+    browser.run(fails_once).await;
+    browser.press("f").await;
+    browser.shows("no network; trying again").await;
+    browser.shows("following").await;
+    wait_for_reader(&served.output).await;
+    served.output.0.send(format!("{STAMP}first run\n")).unwrap();
+    browser.shows("first run").await;
+    served.output.0.send(END.to_owned()).unwrap();
+    browser.shows("the output has ended").await;
+    wait_for_reader(&served.output).await;
+    // The engine sends the lines of the last millisecond again.
+    let next = format!("{STAMP}first run\n{}second run\n", STAMP.replace("01.0", "02.0"));
+    served.output.0.send(next).unwrap();
+    browser.shows("second run").await;
+    let lines =
+        "return [...document.querySelectorAll('#log > span')].map((it) => it.innerText.trim()).slice(2)";
+    let wanted = json!(["first run", "— the container was started again —", "second run"]);
+    assert_eq!(browser.run(lines).await, wanted);
+    let is_checked = "return document.getElementById('follow').checked";
+    assert_eq!(browser.run(is_checked).await, true);
+    served.publish([blog()]);
+    served.output.0.send(END.to_owned()).unwrap();
+    browser.shows("the agent answers 404").await;
+    assert_eq!(browser.run(is_checked).await, false);
+    browser.console_is_clean("404").await;
 }
 
 #[tokio::test]

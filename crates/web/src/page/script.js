@@ -189,47 +189,87 @@
       log.append(line);
       while (log.children.length > most) log.firstElementChild.remove();
     };
-    const read = async (signal) => {
-      const answer = await fetch(log.dataset.follow, { signal });
-      if (!answer.ok) throw new Error(`the agent answers ${answer.status}`);
+    // The time before each line, which is not shown: after a break, the output is read again from the last one on.
+    const stamp = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(?:Z|[+-]\d\d:\d\d) /;
+    const ended = "the output has ended; that of the next run follows";
+    const read = async (signal, seen) => {
+      const place = new URL(log.dataset.follow, location.href);
+      place.searchParams.set("timestamps", "true");
+      if (seen.at) {
+        place.searchParams.set("since", seen.at);
+        place.searchParams.set("tail", most);
+      }
+      const answer = await fetch(place, { signal });
+      if (!answer.ok) {
+        const error = new Error(`the agent answers ${answer.status}`);
+        error.isFinal = [401, 403, 404].includes(answer.status);
+        throw error;
+      }
+      tell(seen.hasEnded ? ended : "following");
       // The stream begins with the lines of the page.
-      log.replaceChildren();
-      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-      let rest = "";
+      if (!seen.at) log.replaceChildren();
+      const known = seen.key;
+      const take = (text) => {
+        const [start, second, fraction = ""] = stamp.exec(text) ?? [""];
+        if (start) {
+          const key = `${second}.${fraction.padEnd(9, "0")}`;
+          // The agent knows times in milliseconds, so the last lines come again.
+          if (key <= known) return;
+          seen.at = start.trim();
+          seen.key = key;
+        }
+        if (seen.hasEnded) {
+          seen.hasEnded = false;
+          tell("following");
+          add("— the container was started again —");
+        }
+        add(text.slice(start.length));
+      };
       const show = (lines) => {
         const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 40;
-        lines.forEach(add);
+        lines.forEach(take);
         report();
         if (atEnd) log.scrollTop = log.scrollHeight;
       };
-      try {
-        for (;;) {
-          const { value, done } = await reader.read();
-          if (done) break;
-          const lines = (rest + value).split("\n");
-          rest = lines.pop();
-          show(lines);
-        }
-      } finally {
-        // A last line without an end.
-        if (rest) show([rest]);
+      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      let rest = "";
+      for (;;) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        const lines = (rest + value).split("\n");
+        rest = lines.pop();
+        show(lines);
       }
+      // A last line without an end. After an error, it is read again.
+      if (rest) show([rest]);
     };
     // Runs that have ended cannot be followed.
     follow?.addEventListener("change", async () => {
-      if (running) { running.abort(); running = null; tell(""); return; }
-      if (!follow.checked) return;
+      running?.abort();
+      running = null;
+      if (!follow.checked) { tell(""); return; }
       running = new AbortController();
+      const { signal } = running;
+      const seen = { at: null, key: "", hasEnded: false };
       tell("following");
       log.scrollTop = log.scrollHeight;
-      try {
-        await read(running.signal);
-        tell("the output has ended");
-      } catch (error) {
-        if (error.name !== "AbortError") tell(error.message);
+      while (!signal.aborted) {
+        try {
+          await read(signal, seen);
+          seen.hasEnded = true;
+          tell(ended);
+        } catch (error) {
+          if (signal.aborted) return;
+          if (error.isFinal) {
+            tell(error.message);
+            follow.checked = false;
+            running = null;
+            return;
+          }
+          tell(`${error.message}; trying again`);
+        }
+        await new Promise((next) => { setTimeout(next, 3000); });
       }
-      follow.checked = false;
-      running = null;
     });
     log.scrollTop = log.scrollHeight;
   }

@@ -608,6 +608,26 @@ async fn page_of_a_removed_application_says_so() {
     browser.console_is_clean("404").await;
 }
 
+#[tokio::test]
+#[ignore = "needs Chromium: make browser"]
+async fn sentence_after_an_action_ends_with_the_visit() {
+    let served = served(vec![shop()], Access::loopback()).await;
+    let browser = Browser::open("light").await;
+    browser.visit(&served.url("/applications/shop?did=rollback")).await;
+    browser.shows("The rollback was accepted").await;
+    browser.shows("live").await;
+    assert_eq!(browser.run("return location.search").await, "");
+    // The change that the action itself makes.
+    browser.run("performance.now = () => 9000").await;
+    served.publish([drifted()]);
+    browser.shows("being healed").await;
+    browser.shows("The rollback was accepted").await;
+    browser.run("performance.now = () => 11000").await;
+    served.publish([shop()]);
+    browser.until("the sentence is gone", "return document.getElementById('done') === null").await;
+    browser.console_is_clean("").await;
+}
+
 /// Waits until somebody follows the output.
 async fn wait_for_reader(output: &LiveOutput) {
     let end = Instant::now() + WITHIN;

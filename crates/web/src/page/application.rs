@@ -103,7 +103,7 @@ pub(crate) async fn show(
     let page = Page::new(&caller, &shared, &path).title(&title(&shown.application)).live(&version);
     let body = html! {
         (head(&shown, now))
-        @if let Some(text) = done_text(&query.did) { p.note.good role="status" { (text) } }
+        @if let Some(text) = done_text(&query.did) { p #done .note.good role="status" { (text) } }
         (why(&shown, now))
         (crash_section(&name, &shown.crashes))
         (workloads(&tree(&shown, now)))

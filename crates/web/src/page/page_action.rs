@@ -47,7 +47,7 @@ macro_rules! actions {
                 }
             }
 
-            /// The sentence after it was accepted.
+            /// The sentence after it was accepted. It stays while the page changes, so it says nothing about the present state.
             pub(super) fn done(self) -> &'static str {
                 match self {
                     $(Self::$name => $done,)+
@@ -72,7 +72,7 @@ actions! {
         key: "b",
         consequence: "The agent makes the application equal to an older revision and pins it there: new commits \
             are not applied until the pin ends. Volumes and their data are not changed.",
-        done: "The rollback was accepted; the application is pinned.",
+        done: "The rollback was accepted.",
     }
     Resume {
         word: "resume",
@@ -80,7 +80,7 @@ actions! {
         key: "r",
         consequence: "A pin and a suspension both end, and the agent follows Git again. Below is what it would do \
             next.",
-        done: "The application follows Git again.",
+        done: "The application was resumed.",
     }
     Suspend {
         word: "suspend",
@@ -88,7 +88,7 @@ actions! {
         key: "u",
         consequence: "The agent observes and reports, and changes nothing, until somebody resumes the application. \
             What runs keeps running.",
-        done: "The application is suspended.",
+        done: "The application was suspended.",
     }
     Restart {
         word: "restart",
@@ -104,14 +104,14 @@ actions! {
         key: "",
         consequence: "The agent runs another number of instances of the workload than Git says, until a time. It \
             is neither drift nor a revision, and holds for commits that are applied meanwhile.",
-        done: "The workload is scaled until the time that you gave.",
+        done: "The scaling was accepted.",
     }
     ResetScale {
         word: "reset-scale",
         label: "Reset scale",
         key: "",
         consequence: "The agent runs the number of instances that Git says again.",
-        done: "The number of instances in Git counts again.",
+        done: "The end of the scaling was accepted.",
     }
     Heal {
         word: "heal",

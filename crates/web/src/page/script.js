@@ -39,6 +39,15 @@
   };
   if (search) search.addEventListener("input", hideRows);
 
+  // The sentence after an action is of this visit only: neither of a bookmark nor of a page that is loaded again.
+  if ($("done")) {
+    const place = new URL(location.href);
+    place.searchParams.delete("did");
+    history.replaceState(null, "", place);
+  }
+  // A change that comes later than this is of something else.
+  const ownChanges = 10000;
+
   // Changes of the page.
   const state = $("fresh");
   const say = (text, kind) => {
@@ -61,6 +70,7 @@
   url.searchParams.set("v", version);
   url.hash = "";
   const apply = (change) => {
+    if (performance.now() > ownChanges) $("done")?.remove();
     const focused = document.activeElement;
     const within = focused && focused !== document.body ? focused.closest("[id]") : null;
     const key = identity(focused);

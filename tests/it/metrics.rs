@@ -11,12 +11,14 @@ use std::{
 
 use axum::{Router, body::Body};
 use driftless_agent::ProxyCounters;
+use driftless_clock::Clock;
 use driftless_docker::UserAction;
 use driftless_metrics::{Called, EngineCall, Fetched, Kind, METRICS, Metric, ProxyCounts, RoundFailure};
 use driftless_model::{
     AvailableImage, CheckFailure, DeliveryResult, Expiry, ImageUpdateStatus, Outcome, PortCounters,
     RepositoryStatus, TargetCounters, Timestamp, UpdateMode,
 };
+use driftless_store::{StateDir, Store};
 use driftless_web::{Access, Token, metrics_router, router};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
@@ -31,6 +33,10 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/monitoring");
 
 /// An agent that has counted everything once.
 fn busy_agent() -> sample::Agent {
+    busy_agent_with(Store::in_memory(Clock::starting_at(NOW)).unwrap())
+}
+
+fn busy_agent_with(store: Store) -> sample::Agent {
     let mut shop = shop();
     shop.status.images = std::sync::Arc::new(vec![ImageUpdateStatus {
         image: "postgres:17".to_owned(),
@@ -46,7 +52,7 @@ fn busy_agent() -> sample::Agent {
         }),
         note: String::new(),
     }]);
-    let agent = agent([shop, blog()]);
+    let agent = sample::Agent { store, ..agent([shop, blog()]) };
     let metrics = agent.handle.metrics();
     metrics.round(Duration::from_millis(40));
     metrics.round_failed(RoundFailure::Engine);
@@ -72,7 +78,7 @@ fn busy_agent() -> sample::Agent {
         hosts: Vec::new(),
     }]));
     agent.store.accept_delivery("infra", &sample::delivery("1")).unwrap();
-    let now = driftless_clock::Clock::System.now();
+    let now = Clock::System.now();
     for (name, commit, length, received) in [("nas", 'a', 6, now), ("pi", 'b', 9, now), ("off", 'a', 5, NOW)]
     {
         let repository = driftless_fleet::RepositoryReport {
@@ -161,7 +167,9 @@ fn promtool(arguments: &[&str], input: &str) -> (bool, String) {
 
 #[tokio::test]
 async fn every_metric_of_the_table_is_served_and_promtool_is_content() {
-    let agent = busy_agent();
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(&directory.path().join("state")).unwrap();
+    let agent = busy_agent_with(Store::open(&state, Clock::starting_at(NOW)).unwrap().store);
     agent.handle.expiries().set(vec![Expiry {
         subject: "tls".to_owned(),
         what: "the certificate c.pem".to_owned(),
@@ -221,6 +229,17 @@ async fn metrics_agree_with_the_published_status() {
         !text.contains(r#"commits_behind{host="off""#),
         "nothing is known of a host that is not heard: {text}"
     );
+}
+
+#[tokio::test]
+async fn full_disk_that_stops_fetches_is_not_writable() {
+    let agent = busy_agent();
+    assert!(metrics_of(&agent).await.contains("driftless_state_writable 1\n"));
+    agent.inbox.repositories.send_modify(|repositories| {
+        "DiskFull".clone_into(&mut std::sync::Arc::make_mut(repositories)[0].reason);
+    });
+    let text = metrics_of(&agent).await;
+    assert!(text.contains("driftless_state_writable 0\n"), "{text}");
 }
 
 #[tokio::test]

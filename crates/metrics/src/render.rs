@@ -18,7 +18,7 @@ use crate::{
         CREDENTIAL_EXPIRY, CREDENTIAL_SOON, ENGINE_UP, FLEET_COMMITS_BEHIND, FLEET_HOST_UP,
         FLEET_LAST_REPORT, MAX_FDS, Metric, OPEN_FDS, PROXY_BYTES, PROXY_CONNECTIONS, PROXY_FAILED,
         PROXY_OPEN, PROXY_REFUSED, PROXY_RETRIES, QUEUE_LENGTH, QUEUE_OLDEST, READY, REPOSITORY_APPLICATIONS,
-        REPOSITORY_FETCHED, REPOSITORY_UP, RESIDENT, START_TIME, STATE_WRITABLE,
+        REPOSITORY_FETCHED, REPOSITORY_UP, RESIDENT, START_TIME, STATE_FREE, STATE_WRITABLE,
     },
 };
 
@@ -33,8 +33,10 @@ pub struct Snapshot {
     pub is_ready: bool,
     /// The engine answers.
     pub has_engine: bool,
-    /// The last write to the database succeeded.
+    /// The last write to the database succeeded, and no fetch has failed because of the disk.
     pub is_writable: bool,
+    /// The free space of the disk of the state directory in bytes, if it is known.
+    pub free_bytes: Option<u64>,
     /// When the agent started.
     pub started: Timestamp,
     /// The queues in the database, or none if it cannot be read.
@@ -106,6 +108,7 @@ impl Gauges {
         gauges.set(READY, &[], flag(snapshot.is_ready));
         gauges.set(ENGINE_UP, &[], flag(snapshot.has_engine));
         gauges.set(STATE_WRITABLE, &[], flag(snapshot.is_writable));
+        gauges.set_some(STATE_FREE, &[], snapshot.free_bytes.map(number));
         for application in snapshot.applications.values() {
             gauges.application(application);
         }

@@ -52,7 +52,12 @@ metrics! {
     STATE_WRITABLE = gauge(
         "driftless_state_writable",
         [],
-        "Whether the last write to the database succeeded: 1 or 0."
+        "Whether the database can be written, and no fetch fails because of the disk: 1 or 0."
+    );
+    STATE_FREE = gauge(
+        "driftless_state_free_bytes",
+        [],
+        "The free space of the disk of the state directory in bytes."
     );
     APP_INFO = gauge(
         "driftless_app_info",

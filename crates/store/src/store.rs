@@ -257,6 +257,12 @@ impl Store {
         self.last_write_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The free space of the disk of the state directory in bytes. `None` for a database in memory, or if the system does not say.
+    pub fn free_bytes(&self) -> Option<u64> {
+        let found = rustix::fs::statvfs(self.paths.as_ref()?.directory()).ok()?;
+        Some(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+
     /// Why nothing can be stored: somebody has removed or replaced the state directory, or the database in it. The process still has
     /// the old files open, so that reads go on.
     pub fn replaced(&self) -> Option<String> {

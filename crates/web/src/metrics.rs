@@ -21,6 +21,7 @@ use super::{
 use driftless_agent::{Handle, fleet_hosts};
 use driftless_clock::Clock;
 use driftless_fleet::{Freshness, HostView};
+use driftless_git::Cause;
 use driftless_metrics::{FleetHost, Queue, Snapshot};
 use driftless_store::{QueueLength, Store};
 
@@ -97,12 +98,17 @@ async fn respond(handle: &Handle, store: &Store) -> Response {
     });
     let proxies = handle.proxy_counters().await;
     let readiness = handle.readiness();
+    let free_bytes = read(store, |store| Ok(store.free_bytes())).await.unwrap_or_default();
+    let repositories = handle.repositories();
+    let of_disk = [Cause::DiskFull, Cause::DiskFailed].map(Cause::as_str);
+    let has_disk = !repositories.iter().any(|repository| of_disk.contains(&repository.reason.as_str()));
     let snapshot = Snapshot {
         applications: handle.applications(),
-        repositories: handle.repositories(),
+        repositories,
         is_ready: readiness.is_ready(),
         has_engine: readiness.docker,
-        is_writable: store.last_write_error().is_none(),
+        is_writable: has_disk && store.last_write_error().is_none(),
+        free_bytes,
         started: handle.started(),
         queues: queues.into_iter().map(queue).collect(),
         expiries: handle.expiries().list(),

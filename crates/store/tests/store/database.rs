@@ -597,6 +597,15 @@ fn agents_that_were_taken_over_are_read_without_a_change() {
 }
 
 #[test]
+fn free_space_is_that_of_the_state_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(&directory.path().join("state")).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    assert!(store.free_bytes().is_some_and(|free| free > 0));
+    assert_eq!(Store::in_memory(clock()).unwrap().free_bytes(), None);
+}
+
+#[test]
 fn nothing_is_stored_without_the_state_directory() {
     let directory = tempfile::tempdir().unwrap();
     let (path, aside) = (directory.path().join("state"), directory.path().join("aside"));

@@ -45,10 +45,8 @@ pub fn due(
         return next.map_or(Due::Nothing, Due::At);
     }
     let recent: Vec<Timestamp> = sent.iter().copied().filter(|at| at.is_recent(RATE_TIME, now)).collect();
-    if let Some(index) = recent.len().checked_sub(receiver.rate_limit)
-        && let Some(oldest) = recent.get(index)
-    {
-        return Due::At(oldest.after(RATE_TIME));
+    if let Some(until) = limited_until(&ready, &recent, receiver.rate_limit).filter(|until| *until > now) {
+        return Due::At(until);
     }
     // A message that fails for days, such as one that the service refuses, must not hold back all others.
     let long = LONG_WAIT.saturating_add(receiver.digest.unwrap_or_default());
@@ -59,6 +57,28 @@ pub fn due(
     Due::Now(batch)
 }
 
+/// Until when a message waits for the rate limit, if it is reached. The last quarter of the limit is kept for critical incidents and
+/// spread over the hour, so that many messages at once do not keep them back for long.
+fn limited_until(ready: &[Notification], recent: &[Timestamp], limit: usize) -> Option<Timestamp> {
+    let kept = limit / 4;
+    let free_at = |most: usize| {
+        let index = recent.len().checked_sub(most)?;
+        recent.get(index).map(|oldest| oldest.after(RATE_TIME))
+    };
+    let until = free_at(limit - kept)?;
+    let last = recent.last()?;
+    if !ready.iter().any(is_urgent) {
+        return Some(until);
+    }
+    let pause = RATE_TIME / u32::try_from(kept + 1).unwrap_or(u32::MAX);
+    Some(until.min(last.after(pause).max(free_at(limit).unwrap_or_default())))
+}
+
+/// Whether a notification waits for no quiet hours and no digest.
+fn is_urgent(notification: &Notification) -> bool {
+    notification.incident.urgency == Urgency::Critical && notification.phase != IncidentPhase::Recovered
+}
+
 /// Until when a notification waits, if it does.
 fn held_until(
     notification: &Notification,
@@ -66,8 +86,7 @@ fn held_until(
     receiver: &NotificationReceiver,
     now: Timestamp,
 ) -> Option<Timestamp> {
-    let is_over = notification.phase == IncidentPhase::Recovered;
-    if notification.incident.urgency == Urgency::Critical && !is_over {
+    if is_urgent(notification) {
         return None;
     }
     let quiet = receiver.quiet_hours.as_ref().and_then(|hours| hours.end(now));
@@ -151,6 +170,25 @@ mod tests {
         assert_eq!(held, Due::At(NOW.after(Duration::from_mins(10))));
         assert_eq!(sent_now(&due(&waiting, &[at(70), at(20), at(2)], &receiver(), NOW)), [1, 2]);
         assert_eq!(due(&[], &[], &receiver(), NOW), Due::Nothing);
+    }
+
+    #[test]
+    fn rate_limit_keeps_a_quarter_for_critical_incidents() {
+        let receiver = NotificationReceiver { rate_limit: 4, ..receiver() };
+        let at = |minutes: u64| Timestamp(NOW.0 - minutes * 60_000);
+        let after = |minutes: u64| Due::At(NOW.after(Duration::from_mins(minutes)));
+        let waiting = [opened(1, IncidentKind::PruneHeld), opened(2, IncidentKind::Degraded)];
+        let sent = [at(50), at(40), at(31)];
+        assert_eq!(due(&waiting[..1], &sent, &receiver, NOW), after(10));
+        assert_eq!(sent_now(&due(&waiting, &sent, &receiver, NOW)), [1, 2]);
+        let over = [notification(3, IncidentKind::Degraded, IncidentPhase::Recovered)];
+        assert_eq!(due(&over, &sent, &receiver, NOW), after(10));
+        assert_eq!(
+            due(&waiting, &[at(50), at(40), at(25)], &receiver, NOW),
+            after(5),
+            "spread over the hour"
+        );
+        assert_eq!(due(&waiting, &[at(50), at(40), at(31), at(1)], &receiver, NOW), after(20));
     }
 
     #[test]

@@ -393,7 +393,7 @@ fn helm_chart_is_no_application() {
     assert_eq!(apps(&found), [("shop".into(), "shop/compose.yaml".into(), Format::Compose)]);
     let texts = findings(&found);
     assert!(texts.len() == 2 && texts[0].contains("warning: `one` is a Helm chart"), "{texts:?}");
-    // What was found there before does not count as removed.
+    // Applications that were found there before do not count as removed.
     assert!(found.unread_files.iter().any(|it| may_hide(&it.location.file, "one/templates")), "{found:#?}");
     let alone = discover(&MemoryFiles::new(files), "one", "infra", &[]);
     assert!(findings(&alone).join("\n").contains("`helm template`"), "{alone:#?}");

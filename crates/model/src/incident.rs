@@ -82,6 +82,9 @@ pub struct Incident {
     pub host: Option<String>,
     /// One sentence: what is wrong. Masked.
     pub message: String,
+    /// The message of the last notification, if the present one is newer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notified_message: Option<String>,
     /// One sentence: what to do.
     pub advice: String,
     /// The failed revision, the reason or error that keeps a commit back, or the newer images. One that is not among these is

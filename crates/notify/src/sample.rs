@@ -85,6 +85,7 @@ pub fn sample(kind: IncidentKind, now: Timestamp) -> Incident {
         repository: (!is_of_agent && !is_of_host).then(|| "infra".to_owned()),
         host: is_of_host.then(|| "nas".to_owned()),
         message: message.to_owned(),
+        notified_message: None,
         advice: advice.to_owned(),
         about: BTreeSet::new(),
         since,

@@ -406,6 +406,7 @@ mod tests {
             repository: None,
             host: None,
             message: message.to_owned(),
+            notified_message: None,
             advice: String::new(),
             about: BTreeSet::new(),
             since: Timestamp(1),

@@ -109,6 +109,7 @@ pub fn incidents(
             repository,
             host,
             message,
+            notified_message: None,
             advice,
             about,
             since: facts.now,
@@ -179,19 +180,24 @@ fn go_on(
         return is_news.then_some(change);
     }
     // Counters and times in a sentence are no news.
-    if is_at_once || is_other || !differs_in_numbers_only(&incident.message, &before.message) {
+    let notified = before.notified_message.as_ref().unwrap_or(&before.message);
+    if is_at_once || is_other || !differs_in_numbers_only(&incident.message, notified) {
         let due = before.notified.unwrap_or(before.since).after(times.update);
         if is_at_once || due <= now {
-            let incident = Incident { notified: Some(now), ..incident };
+            let incident = Incident { notified: Some(now), notified_message: None, ..incident };
             return Some(IncidentChange::Notify(IncidentPhase::Updated, incident));
         }
         look_at(due);
-        // The message of the last notification stays, so that the new one is still news when its time comes.
-        return before.ended.map(|_| IncidentChange::Keep(Incident { ended: None, ..before.clone() }));
+        // The last notification is kept as well, so that the present message is still news when its time comes.
+        let (about, notified_message) = (before.about.clone(), Some(notified.clone()));
+        let incident = Incident { about, notified_message, ..incident };
+        let is_changed = before.ended.is_some() || incident.message != before.message;
+        return is_changed.then_some(IncidentChange::Keep(incident));
     }
-    // The set is that of the last notification, as the message is.
+    // The set is that of the last notification.
     let about = if is_unknown { incident.about } else { before.about.clone() };
-    (before.ended.is_some() || is_unknown).then_some(IncidentChange::Keep(Incident { about, ..incident }))
+    let is_changed = before.ended.is_some() || is_unknown || before.notified_message.is_some();
+    is_changed.then_some(IncidentChange::Keep(Incident { about, notified_message: None, ..incident }))
 }
 
 /// The change of an incident whose problem is gone.

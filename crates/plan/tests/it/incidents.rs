@@ -202,6 +202,7 @@ fn removed_host_or_repository_is_not_well_again() {
         repository: repository.map(str::to_owned),
         host: host.map(str::to_owned),
         message: String::new(),
+        notified_message: None,
         advice: String::new(),
         about: BTreeSet::new(),
         since: NOON,
@@ -366,12 +367,36 @@ fn step_of_the_next_commit_that_fails_waits_for_the_interval() {
     let open = kept(judge(&[], at_revision(12, OperationPhase::Failed, 40), 0));
     let tried = at_revision(13, OperationPhase::Running, 0);
     let tried = ApplicationStatus { conditions: vec![applied], ..tried };
-    assert_eq!(judge(&open, tried.clone(), 20), [], "it is tried again");
+    let later = judge(&open, tried.clone(), 20);
+    assert!(matches!(later[..], [IncidentChange::Keep(_)]), "it is tried again: {later:?}");
+    let open = kept(later);
+    assert_eq!(judge(&open, tried.clone(), 21), []);
     let updated = judge(&open, tried, 60);
     assert!(matches!(updated[..], [IncidentChange::Notify(IncidentPhase::Updated, _)]), "{updated:?}");
     // The commit fails then, which is the same incident.
     let failed = at_revision(13, OperationPhase::Failed, 40);
-    assert_eq!(judge(&kept(updated), failed, 70), []);
+    let kept = judge(&kept(updated), failed, 70);
+    assert!(matches!(kept[..], [IncidentChange::Keep(_)]), "its words are kept without a message: {kept:?}");
+}
+
+#[test]
+fn open_incident_has_its_present_message() {
+    let degraded = |message: &str| {
+        let message = message.to_owned();
+        ApplicationStatus { message, ..shop(HealthStatus::Degraded, 0) }
+    };
+    let seen = kept(judge(&[], degraded("web crashes"), 0));
+    let open = kept(judge(&seen, degraded("web crashes"), 5));
+    let notified = open[0].notified;
+    let open = kept(judge(&open, degraded("db crashes"), 6));
+    assert_eq!((open[0].message.as_str(), open[0].notified), ("db crashes", notified));
+    assert_eq!(judge(&open, degraded("db crashes"), 7), []);
+    let updated = judge(&open, degraded("db crashes"), 65);
+    assert!(matches!(updated[..], [IncidentChange::Notify(IncidentPhase::Updated, _)]), "{updated:?}");
+    // With the message of the last notification again, nothing is news.
+    let back = kept(judge(&open, degraded("web crashes"), 8));
+    assert_eq!((back[0].message.as_str(), back[0].notified), ("web crashes", notified));
+    assert_eq!(judge(&back, degraded("web crashes"), 65), []);
 }
 
 #[test]
@@ -394,7 +419,10 @@ fn each_newer_image_is_reported() {
     };
     let open = kept(judge(&[], newer("a", 0), 0));
     assert_eq!(judge(&open, newer("b", 0), 120), [], "only its index for other platforms has changed");
-    assert_eq!(judge(&open, newer("b", 30), 30), [], "the interval is not over");
+    let later = judge(&open, newer("b", 30), 30);
+    assert!(matches!(later[..], [IncidentChange::Keep(_)]), "the interval is not over: {later:?}");
+    let open = kept(later);
+    assert_eq!(judge(&open, newer("b", 30), 31), []);
     let updated = judge(&open, newer("b", 30), 120);
     let [IncidentChange::Notify(IncidentPhase::Updated, incident)] = &updated[..] else {
         panic!("{updated:?}")

@@ -543,6 +543,18 @@ fn repository_is_found_in_a_subfolder_worktree_or_by_url() {
     assert_eq!(clone.run(&with(&["-o", "ndjson", shallow.to_str().unwrap()])), whole, "origin/main");
 }
 
+#[test]
+fn parent_that_a_shallow_clone_lacks_is_explained() {
+    let clone = Clone::new();
+    clone.commit(&[("sites/blog/compose.yaml", None)]);
+    let other = tempfile::tempdir().unwrap();
+    let shallow = other.path().join("clone");
+    let (url, folder) = (format!("file://{}", clone.path().display()), shallow.to_str().unwrap());
+    clone.git(&["clone", "-q", "--depth", "1", "--branch", "change", &url, folder]);
+    let (code, _, error) = clone.run(&["preview", "--base", "HEAD^1", "--head", "HEAD", folder]);
+    assert!(code == 2 && error.contains("`fetch-depth: 2`") && !error.contains("no commit:"), "{error}");
+}
+
 /// The environment of a job for pull request 7.
 fn job(command: &mut Command, kind: ForgeKind, address: &str, head: &str) {
     match kind {

@@ -159,13 +159,16 @@ impl LocalRepository {
         let missing = |message: String| {
             Cause::CommitNotFound.error(format!("find `{revision}` in {}", self.path.display()), message)
         };
-        let named = |name: &str| self.repo.rev_parse_single(name).map(gix::Id::detach);
-        let found = named(revision)
-            .or_else(|error| named(&format!("refs/remotes/origin/{revision}")).map_err(|_| error));
-        let id = found.map_err(|_| {
+        let named = |name: &str| {
+            let id = self.repo.rev_parse_single(name).ok()?.detach();
+            // The oldest commits of a shallow clone name parents that it does not have.
+            self.repo.has_object(id).then_some(id)
+        };
+        let found = named(revision).or_else(|| named(&format!("refs/remotes/origin/{revision}")));
+        let id = found.ok_or_else(|| {
             missing(
                 "there is no such commit, branch or tag here; a clone for CI may have to fetch it first \
-                 (`git fetch origin REF`, or a checkout with the whole history)"
+                 (`git fetch origin REF`, or a checkout with more history: `fetch-depth: 2` for `HEAD^1`)"
                     .to_owned(),
             )
         })?;

@@ -152,7 +152,7 @@ fn comment_stays_within_its_limit_and_names_every_app() {
     for app in &report.apps {
         assert!(text.contains(&format!("`{}`", app.name)), "{}", app.name);
     }
-    assert!(text.contains("are left out, for they are too long"), "{text}");
+    assert!(text.contains("are left out, for they are too long. The summary of the run or"), "{text}");
     // The longest went first: the shortest is here.
     assert!(text.contains("<b>loud-00000</b>") && !text.contains("<b>loud-00299</b>"), "{text}");
     assert!(text.contains("300 of 1000 applications change"), "{text}");

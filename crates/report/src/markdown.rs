@@ -51,12 +51,14 @@ pub fn markdown(report: &Report, set: &str, most: usize) -> String {
     format!("{head}{}{tail}", names(report, most.saturating_sub(head.len() + tail.len())))
 }
 
-const TOO_LONG: usize = 120;
+const TOO_LONG: usize = 140;
+
+/// The log of the action has counts and annotations only.
+const ELSEWHERE: &str = "The summary of the run or the output `-o text` has them.";
 
 fn too_long(count: usize) -> String {
-    let whose =
-        if count == 1 { "one application is".to_owned() } else { format!("{count} applications are") };
-    format!("The details of {whose} left out, for they are too long. The log has them.")
+    let noun = if count == 1 { "one application is".to_owned() } else { format!("{count} applications are") };
+    format!("The details of {noun} left out, for they are too long. {ELSEWHERE}")
 }
 
 /// Removes the longest bodies until the others fit. Returns how many were removed.
@@ -113,7 +115,7 @@ fn head(report: &Report) -> String {
     }
     if left_out > 0 {
         let errors = if left_out == 1 { "error is" } else { "errors are" };
-        let _ = writeln!(out, "{left_out} {errors} left out, for they are too long. The log has them.\n");
+        let _ = writeln!(out, "{left_out} {errors} left out, for they are too long. {ELSEWHERE}\n");
     }
     out
 }

@@ -270,6 +270,17 @@ fn sarif_is_valid_and_fingerprints_survive_moved_lines() {
 }
 
 #[test]
+fn sarif_rules_of_a_preview_are_notes_about_two_commits() {
+    let json: Value = serde_json::from_str(&report::sarif(&huge(1, 0))).unwrap();
+    let rules = json["runs"][0]["tool"]["driver"]["rules"].as_array().unwrap().clone();
+    for rule in rules.iter().filter(|rule| rule["id"] != "error") {
+        let text = rule["shortDescription"]["text"].as_str().unwrap();
+        assert!(text.contains("The head") || text.contains("the head"), "{rule}");
+        assert_eq!(rule["defaultConfiguration"]["level"], "note", "{rule}");
+    }
+}
+
+#[test]
 fn junit_report_matches_its_schema() {
     let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/report/junit.xsd");
     for report in [sample(), huge(3, 2), Report::new(Kind::Drift)] {

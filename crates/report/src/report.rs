@@ -198,9 +198,11 @@ impl Type {
         }
     }
 
-    /// One sentence that explains the type.
-    pub fn meaning(self) -> &'static str {
+    /// One sentence that explains the type in a report of this kind.
+    pub fn meaning(self, kind: Kind) -> &'static str {
         match self {
+            Self::Modified if kind == Kind::Preview => "The head configures it otherwise than the base.",
+            Self::Image if kind == Kind::Preview => "The head has another image than the base.",
             Self::Missing => "Git has it, and it does not exist on the host.",
             Self::Extra => "It exists on the host, and Git does not have it.",
             Self::Modified => "It is not configured as Git says.",

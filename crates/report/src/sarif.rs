@@ -65,8 +65,8 @@ fn rules(kind: Kind) -> Vec<Value> {
             json!({
                 "id": rule_id(kind, change),
                 "name": change.as_str(),
-                "shortDescription": { "text": change.meaning() },
-                "defaultConfiguration": { "level": level(change) },
+                "shortDescription": { "text": change.meaning(kind) },
+                "defaultConfiguration": { "level": level(kind, change) },
             })
         })
         .collect();
@@ -79,8 +79,9 @@ fn rules(kind: Kind) -> Vec<Value> {
     rules
 }
 
-fn level(change: Type) -> &'static str {
+fn level(kind: Kind, change: Type) -> &'static str {
     match change {
+        _ if kind == Kind::Preview => "note",
         Type::Missing | Type::Stopped | Type::Image => "error",
         Type::Extra | Type::Modified | Type::Removed => "warning",
         Type::Added | Type::Kept => "note",
@@ -89,10 +90,9 @@ fn level(change: Type) -> &'static str {
 
 fn result(app: &App, item: &Item, kind: Kind) -> Value {
     let message = format!("{}: {} {}: {}", app.name, item.kind, item.name, item.sentence());
-    let level = if kind == Kind::Preview { "note" } else { level(item.change) };
     let mut value = json!({
         "ruleId": rule_id(kind, item.change),
-        "level": level,
+        "level": level(kind, item.change),
         "message": { "text": message },
         "locations": [location(app, &item.file, item.line)],
         "partialFingerprints": { "driftKey/v1": item.fingerprint(&app.name) },

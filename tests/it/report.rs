@@ -129,6 +129,19 @@ fn of_many_annotations_nine_are_shown_and_the_rest_counted() {
     assert!(text.contains("shop 25"), "{text}");
 }
 
+#[test]
+fn headline_agrees_with_the_number_of_applications() {
+    let mut report = Report::new(Kind::Drift);
+    let mut blog = app("blog");
+    blog.error = Some("sites/blog/compose.yaml:4:7: error: unknown key `imag`".to_owned());
+    report.apps = vec![blog];
+    report::settle(&mut report);
+    assert_eq!(report::headline(&report), "0 of 1 application drifts; 1 error");
+    report.apps.push(app("shop"));
+    report::settle(&mut report);
+    assert_eq!(report::headline(&report), "0 of 2 applications drift; 1 error");
+}
+
 /// Hundreds of applications with large diffs, among many that are quiet.
 fn huge(loud: usize, quiet: usize) -> Report {
     let mut report = Report::new(Kind::Preview);

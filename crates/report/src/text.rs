@@ -74,7 +74,7 @@ pub fn headline(report: &Report) -> String {
         (0, all) if !has_unknown(report) => format!("{all} applications, {}", nothing(report.kind)),
         (some, all) => {
             let noun = if all == 1 { "application" } else { "applications" };
-            let ending = if some == 1 { "s" } else { "" };
+            let ending = if some == 1 || all == 1 { "s" } else { "" };
             format!("{some} of {all} {noun} {verb}{ending}")
         }
     };

@@ -133,10 +133,13 @@ async fn action_reports_changes_between_two_commits() {
         let (found, said) = job.run(&script, &with(base, fail, "preview")).await;
         let output = job.read("output");
         assert!(found == code && output.contains(changed), "{base} {fail}: {found}: {said}{output}");
-        for line in output.lines().filter(|line| code < 2 && line.contains("/report.")) {
+        let files: Vec<&str> = output.lines().filter(|line| line.contains("/report.")).collect();
+        for line in &files {
             let (_, file) = line.split_once('=').unwrap();
             assert!(fs::metadata(file).unwrap().len() > 0, "{line}");
         }
+        assert_eq!(files.len(), if code < 2 { 3 } else { 0 }, "{output}");
+        assert_eq!(said.contains("::error title=driftless::no report"), code == 2, "{said}");
     }
     // The status of the commit is as the job: changes fail both or neither.
     for (fail, code, state) in [("false", 0, "success"), ("true", 1, "failure")] {

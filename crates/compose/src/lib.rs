@@ -79,6 +79,7 @@ pub fn load(files: &dyn Files, spec: &AppSpec, folder: &str, mask: Option<&Mask>
         findings
             .push(finding.help("add a service; a network or volume is made for the services that use it"));
     }
+    loaded.name_missing_values(&mut findings);
     loaded.present(&mut findings);
     let has_error = findings.iter().any(Finding::is_error);
     let folder = loaded.absolute_folder(folder, spec);

@@ -84,7 +84,7 @@ impl MissingValues {
     /// `is_active` is false are not used, nor are volumes, configs and secrets of such services alone, nor is an extension
     /// (`x-…`). An error takes the place of the warning in `findings` about the same variable.
     pub(crate) fn report(&self, root: &Node, is_active: &dyn Fn(&Node) -> bool, findings: &mut Vec<Finding>) {
-        let empty = self.name_in_errors(root, findings);
+        let empty = self.name_sources(root, findings);
         let mut search = Search { unset: &self.0, empty, bare: BTreeSet::new(), findings: Vec::new() };
         for section in root.entries().iter().filter(|section| !section.key.starts_with("x-")) {
             match section.key.as_str() {
@@ -105,24 +105,20 @@ impl MissingValues {
                 other => search.node(&section.value, other),
             }
         }
-        let (mut messages, mut warnings) = (BTreeSet::new(), BTreeSet::new());
-        for missing in &search.empty {
-            match missing {
-                Missing::Unset(variable) => messages.insert(becomes_empty(variable)),
-                Missing::Part(origin) => warnings.insert(origin.warning()),
-            };
-        }
-        let is_replaced =
-            |finding: &Finding| messages.contains(&finding.message) || warnings.contains(finding);
-        findings.retain(|finding| finding.is_error() || !is_replaced(finding));
+        drop_warnings(&search.empty, findings);
         // A value may have an error already.
         let reported = errors_at(findings);
         findings.extend(search.findings.into_iter().filter(|it| !reported.contains(&it.location)));
     }
 
-    /// The errors about mounts without a source name the variable that became empty, each variable at its first place. Returns
-    /// these variables.
-    fn name_in_errors(&self, root: &Node, findings: &mut Vec<Finding>) -> BTreeSet<Missing> {
+    /// The errors about mounts without a source name the variable that became empty, instead of the warning about it.
+    pub(crate) fn name_in_errors(&self, root: &Node, findings: &mut Vec<Finding>) {
+        let named = self.name_sources(root, findings);
+        drop_warnings(&named, findings);
+    }
+
+    /// Names the variables in the errors about mounts without a source, each variable at its first place. Returns these variables.
+    fn name_sources(&self, root: &Node, findings: &mut Vec<Finding>) -> BTreeSet<Missing> {
         let lacking = self.without_source(root);
         let mut named = BTreeSet::new();
         for finding in std::mem::take(findings) {
@@ -242,6 +238,19 @@ impl Search<'_> {
             }
         }
     }
+}
+
+/// Drops the warnings about variables that have an error.
+fn drop_warnings(reported: &BTreeSet<Missing>, findings: &mut Vec<Finding>) {
+    let (mut messages, mut warnings) = (BTreeSet::new(), BTreeSet::new());
+    for missing in reported {
+        match missing {
+            Missing::Unset(variable) => messages.insert(becomes_empty(variable)),
+            Missing::Part(origin) => warnings.insert(origin.warning()),
+        };
+    }
+    let is_replaced = |finding: &Finding| messages.contains(&finding.message) || warnings.contains(finding);
+    findings.retain(|finding| finding.is_error() || !is_replaced(finding));
 }
 
 /// The warning about a variable that is not set.

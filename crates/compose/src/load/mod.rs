@@ -96,6 +96,13 @@ impl Loaded {
         }
     }
 
+    /// Names the variables that became empty in the errors about mounts that have no source for that reason.
+    pub(crate) fn name_missing_values(&self, findings: &mut Vec<Finding>) {
+        if let Some(root) = &self.root {
+            self.missing_values.name_in_errors(root, findings);
+        }
+    }
+
     /// The absolute path of the project's folder. `app` is that of the application's folder.
     pub(crate) fn absolute_folder(&self, app: &str, spec: &AppSpec) -> String {
         if self.folder == spec.path {

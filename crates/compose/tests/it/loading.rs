@@ -452,6 +452,10 @@ fn mount_without_a_source_names_the_unset_variable() {
         ]
     );
     assert!(!warnings.iter().any(|it| it.message.contains("becomes empty")), "{warnings:?}");
+    // `config` says the same.
+    let of_config = load(&files, at("app")).findings;
+    assert!(!of_config.iter().any(|it| it.message.contains("becomes empty")), "{of_config:?}");
+    assert_eq!(of_config.into_iter().filter(Finding::is_error).collect::<Vec<_>>(), errors);
 }
 
 /// As in a Compose file. A text after a dollar sign may be a part of a password, so it is in no finding.

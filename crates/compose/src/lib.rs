@@ -143,6 +143,7 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     let mut loaded = load::load(files, spec);
     let mut findings = std::mem::take(&mut loaded.findings);
     let Some(root) = &loaded.root else {
+        loaded.name_missing_values(&mut findings);
         loaded.present(&mut findings);
         return Rendered { findings, ..Rendered::default() };
     };
@@ -164,7 +165,8 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     }
     more.extend(driftless_model::check(&stack));
     // One finding for each location: the loader may have reported the same mistake in other words.
-    let reported = errors_at(&findings);
+    let mut reported = errors_at(&findings);
+    reported.extend(loaded.incomplete_places.iter().cloned());
     more.retain(|finding| !reported.contains(&finding.location));
     findings.extend(more);
     loaded.report_missing_values(&mut findings);

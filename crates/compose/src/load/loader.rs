@@ -10,7 +10,10 @@ use driftless_model::{Finding, Location};
 use driftless_yaml::{Limits, Node, parse};
 
 use crate::{
-    load::variables::{Progress, Variables},
+    load::{
+        errors::errors_at,
+        variables::{Progress, Variables},
+    },
     spec::tree,
 };
 
@@ -144,6 +147,13 @@ impl<'a> Loader<'a> {
             self.findings.truncate(count);
         }
         self.true_findings.is_some()
+    }
+
+    /// Adds findings of a later step, but none about a value that has an error or lacks a part because of one.
+    pub(crate) fn add(&mut self, findings: Vec<Finding>) {
+        let mut reported = errors_at(&self.findings);
+        reported.extend(self.progress.incomplete_places.iter().cloned());
+        self.findings.extend(findings.into_iter().filter(|finding| !reported.contains(&finding.location)));
     }
 
     /// Counts keys and values; a long text counts as several. False: there are too many, which is reported.

@@ -4,6 +4,8 @@
 //! Compose lets them become empty with a warning, and so does the loader. The agent refuses them: a service that starts
 //! with an empty password is open to everybody, or has stored that password for good, and a path without its start is
 //! another folder at the root of the host, such as `/data` for `${PWD}/data`, in which a database begins empty.
+//!
+//! A mount without a source and a path of another Compose file have an error anyway. It names the variable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,6 +42,18 @@ pub(crate) enum Meaning {
     PathStart,
     /// The value is the whole source of a mount, and the mount has an error for the lack of it.
     NoSource,
+    /// The value is the path of another Compose file, which has an error if it is not found.
+    ComposeFile,
+}
+
+impl Meaning {
+    /// Whether the lack of the value is an error by itself, and does not only name the cause of another one.
+    fn is_error(self) -> bool {
+        match self {
+            Self::Password | Self::PathStart => true,
+            Self::NoSource | Self::ComposeFile => false,
+        }
+    }
 }
 
 /// An assignment of an env file with a variable that is not set. No finding has a text of its value or the name of that
@@ -84,7 +98,7 @@ impl MissingValues {
     /// `is_active` is false are not used, nor are volumes, configs and secrets of such services alone, nor is an extension
     /// (`x-…`). An error takes the place of the warning in `findings` about the same variable.
     pub(crate) fn report(&self, root: &Node, is_active: &dyn Fn(&Node) -> bool, findings: &mut Vec<Finding>) {
-        let empty = self.name_sources(root, findings);
+        let empty = self.name_causes(Some(root), findings);
         let mut search = Search { unset: &self.0, empty, bare: BTreeSet::new(), findings: Vec::new() };
         for section in root.entries().iter().filter(|section| !section.key.starts_with("x-")) {
             match section.key.as_str() {
@@ -111,21 +125,22 @@ impl MissingValues {
         findings.extend(search.findings.into_iter().filter(|it| !reported.contains(&it.location)));
     }
 
-    /// The errors about mounts without a source name the variable that became empty, instead of the warning about it.
-    pub(crate) fn name_in_errors(&self, root: &Node, findings: &mut Vec<Finding>) {
-        let named = self.name_sources(root, findings);
+    /// The errors about mounts without a source and about other Compose files name the variable that became empty, instead of
+    /// the warning about it.
+    pub(crate) fn name_in_errors(&self, root: Option<&Node>, findings: &mut Vec<Finding>) {
+        let named = self.name_causes(root, findings);
         drop_warnings(&named, findings);
     }
 
-    /// Names the variables in the errors about mounts without a source, each variable at its first place. Returns these variables.
-    fn name_sources(&self, root: &Node, findings: &mut Vec<Finding>) -> BTreeSet<Missing> {
-        let lacking = self.without_source(root);
+    /// Names the variables in these errors, each variable at its first place. Returns these variables.
+    fn name_causes(&self, root: Option<&Node>, findings: &mut Vec<Finding>) -> BTreeSet<Missing> {
+        let causes = self.causes(root);
         let mut named = BTreeSet::new();
         for finding in std::mem::take(findings) {
-            match lacking.get(&finding.location).filter(|_| finding.is_error()) {
+            match causes.get(&finding.location).filter(|_| finding.is_error()) {
                 None => findings.push(finding),
-                Some(missing) if named.insert((*missing).clone()) => {
-                    findings.push(missing.error(finding.location, &finding.path, Meaning::NoSource));
+                Some((missing, meaning)) if named.insert((*missing).clone()) => {
+                    findings.push(missing.error(finding.location, &finding.path, *meaning));
                 }
                 Some(_) => {}
             }
@@ -133,22 +148,22 @@ impl MissingValues {
         named
     }
 
-    /// The places of mounts that have no source because a variable became empty. In the long form, the source has a place of its
-    /// own.
-    fn without_source(&self, root: &Node) -> BTreeMap<Location, &Missing> {
+    /// The variables that became empty, by the place of the error that follows from it: a mount has no source, or a Compose file is
+    /// not found. In the long form of a mount, the source has a place of its own.
+    fn causes(&self, root: Option<&Node>) -> BTreeMap<Location, (&Missing, Meaning)> {
         let missing_at = |location: &Location| {
             let mut missing = self.0.get(location)?.iter();
-            missing.find(|(_, meaning)| **meaning == Meaning::NoSource).map(|(missing, _)| missing)
+            missing.find(|(_, meaning)| !meaning.is_error()).map(|(missing, meaning)| (missing, *meaning))
         };
-        let short = self.0.keys().filter_map(|location| Some((location.clone(), missing_at(location)?)));
-        let services = root.get("services").map(Node::entries).unwrap_or_default();
+        let own = self.0.keys().filter_map(|location| Some((location.clone(), missing_at(location)?)));
+        let services = root.and_then(|root| root.get("services")).map(Node::entries).unwrap_or_default();
         let mounts = services.iter().filter_map(|service| service.value.get("volumes")).flat_map(Node::items);
         let binds = mounts.filter(|mount| mount.get("type").and_then(Node::as_scalar) == Some("bind"));
         let long = binds.filter_map(|mount| {
             let source = mount.get("source")?.place.location();
             Some((mount.place.location(), missing_at(&source)?))
         });
-        short.chain(long).collect()
+        own.chain(long).collect()
     }
 }
 
@@ -233,7 +248,7 @@ impl Search<'_> {
     fn value(&mut self, node: &Node, path: &str) {
         for (missing, meaning) in self.unset.get(&node.place.location()).into_iter().flatten() {
             // Without an error about its mount, a source may be missing.
-            if *meaning != Meaning::NoSource && self.empty.insert(missing.clone()) {
+            if meaning.is_error() && self.empty.insert(missing.clone()) {
                 self.findings.push(missing.error(node.place.location(), path, *meaning));
             }
         }
@@ -264,6 +279,7 @@ pub(crate) fn consequence(meaning: Meaning) -> &'static str {
         Meaning::Password => "an empty password would be used",
         Meaning::PathStart => "the path would start at the root of the host",
         Meaning::NoSource => "the mount has no source",
+        Meaning::ComposeFile => "the path of the other Compose file is incomplete",
     }
 }
 
@@ -271,12 +287,15 @@ pub(crate) fn consequence(meaning: Meaning) -> &'static str {
 fn unset(location: Location, path: &str, variable: &str, meaning: Meaning) -> Finding {
     let message = format!("the variable `{variable}` is not set, so {}", consequence(meaning));
     let help = match meaning {
+        Meaning::ComposeFile if OF_SHELL.contains(&variable) => {
+            "the agent has no variables of a shell; write the path relative to the folder of this file".to_owned()
+        }
         Meaning::PathStart | Meaning::NoSource if OF_SHELL.contains(&variable) => {
             "the agent has no variables of a shell; write the absolute path of the host, or `./…` for a file or folder of the \
              application"
                 .to_owned()
         }
-        Meaning::NoSource => {
+        Meaning::NoSource | Meaning::ComposeFile => {
             format!("{SET_IT} (`validate` and `preview` then take `--variable {variable}=…`)")
         }
         Meaning::Password | Meaning::PathStart => format!(

@@ -71,6 +71,8 @@ pub(crate) struct Loaded {
     pub(crate) encrypted: Encrypted,
     /// The places of the values into which a secret variable was interpolated.
     secret_places: BTreeSet<Location>,
+    /// The places of list items and services that lack a part because of an error that was reported.
+    pub(crate) incomplete_places: BTreeSet<Location>,
     /// The Compose files, from the repository's root.
     pub(crate) manifests: Vec<String>,
     pub(crate) findings: Vec<Finding>,
@@ -96,11 +98,9 @@ impl Loaded {
         }
     }
 
-    /// Names the variables that became empty in the errors about mounts that have no source for that reason.
+    /// Names the variables that became empty in the errors that follow from it.
     pub(crate) fn name_missing_values(&self, findings: &mut Vec<Finding>) {
-        if let Some(root) = &self.root {
-            self.missing_values.name_in_errors(root, findings);
-        }
+        self.missing_values.name_in_errors(self.root.as_ref(), findings);
     }
 
     /// The absolute path of the project's folder. `app` is that of the application's folder.
@@ -210,12 +210,14 @@ pub(crate) fn load(files: &dyn Files, spec: &AppSpec) -> Loaded {
             variables.take_at(name, place, progress, findings)
         });
         let active = |service: &Node| is_active(service, &profiles);
-        consistency::check(&root, &active, &mut loader.findings);
+        let mut found = Vec::new();
+        consistency::check(&root, &active, &mut found);
+        loader.add(found);
     }
     variables.add_missing(std::mem::take(&mut loader.included_variables));
     let Loader { findings, sources, progress, mut secret_values, .. } = loader;
     secret_values.extend(variables.secret_values().cloned());
-    let Progress { missing_values, secret_places, texts, .. } = progress;
+    let Progress { missing_values, secret_places, incomplete_places, texts, .. } = progress;
     let encrypted_files: BTreeSet<&str> =
         sources.keys().map(String::as_str).filter(|path| files.is_encrypted(path)).collect();
     let encrypted = encrypted::texts_of(&root, &encrypted_files);
@@ -229,6 +231,7 @@ pub(crate) fn load(files: &dyn Files, spec: &AppSpec) -> Loaded {
         secret_values,
         encrypted,
         secret_places,
+        incomplete_places,
         manifests,
         findings,
         sources,
@@ -314,7 +317,9 @@ impl Loader<'_> {
             root = self.file(root, path, scope, included, Depth::Whole).0;
         }
         canonical::set_defaults(&mut root);
-        consistency::validate(&root, &mut self.findings);
+        let mut found = Vec::new();
+        consistency::validate(&root, &mut found);
+        self.add(found);
         normalise::resolve_environment(&mut root, &mut |name, place| {
             scope.variables.take_at(name, place, &mut self.progress, &mut self.findings)
         });
@@ -356,7 +361,9 @@ impl Loader<'_> {
             if depth == Depth::Whole {
                 self.check(&mut root);
             }
-            canonical::expand(&mut root, &mut self.ports_left, &mut self.findings);
+            let mut found = Vec::new();
+            canonical::expand(&mut root, &mut self.ports_left, &mut found);
+            self.add(found);
             unique::remove_duplicates(&mut root);
         }
         (root, resets)

@@ -1,5 +1,5 @@
 //! Places whose value is a path on the host: the source of a mount, the file of a config or secret, and the folder that a
-//! volume binds.
+//! volume binds; and those that name another Compose file.
 
 use crate::spec::path::Path;
 
@@ -29,6 +29,17 @@ pub(crate) fn is_source(path: &Path<'_>, text: &str, at: usize) -> bool {
         }
         Path::Key(Path::Index(Path::Key(_, "volumes"), _), "source") => text.is_empty(),
         Path::Root | Path::Key(..) | Path::Index(..) => false,
+    }
+}
+
+/// Whether a value is the path of another Compose file, or a part of an entry of `include`.
+pub(crate) fn is_compose_file(path: &Path<'_>) -> bool {
+    match path {
+        Path::Key(Path::Root, "include")
+        | Path::Key(Path::Key(Path::Key(Path::Key(Path::Root, "services"), _), "extends"), "file") => true,
+        Path::Index(parent, _) => is_compose_file(parent),
+        Path::Key(parent, _) => matches!(parent, Path::Index(..)) && is_compose_file(parent),
+        Path::Root => false,
     }
 }
 
@@ -77,5 +88,18 @@ mod tests {
         assert!(is_source(&mount, ":/media", 0) && is_source(&mount.key("source"), "", 0));
         assert!(!is_source(&mount, "/srv:/media", 0) && !is_source(&mount, "/srv::ro", 5));
         assert!(!is_source(&mount.key("target"), "", 0) && !is_source(&service.key("image"), "", 0));
+    }
+
+    #[test]
+    fn paths_of_other_compose_files_are_recognised() {
+        let include = Path::Root.key("include");
+        let item = include.index(1);
+        let paths = item.key("path");
+        assert!(is_compose_file(&item) && is_compose_file(&paths) && is_compose_file(&paths.index(0)));
+        let services = Path::Root.key("services");
+        let service = services.key("include");
+        let extends = service.key("extends");
+        assert!(is_compose_file(&extends.key("file")) && !is_compose_file(&extends.key("service")));
+        assert!(!is_compose_file(&service) && !is_compose_file(&service.key("image")));
     }
 }

@@ -70,6 +70,9 @@ pub(crate) struct Progress {
     pub(crate) missing_values: MissingValues,
     /// The places of the values into which a secret variable was interpolated.
     pub(crate) secret_places: BTreeSet<Location>,
+    /// The places of list items and services that lack a part because of an error that was reported. Other findings about
+    /// them follow from it.
+    pub(crate) incomplete_places: BTreeSet<Location>,
     pub(crate) texts: Texts,
 }
 
@@ -368,28 +371,37 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// `before` is the value before this one in its list.
-    fn node(&mut self, node: &mut Node, path: &Path<'_>, before: Option<&Node>) {
+    /// Interpolates a value and all that is in it. False: a part has an error, which was reported. `before` is the value before
+    /// this one in its list.
+    fn node(&mut self, node: &mut Node, path: &Path<'_>, before: Option<&Node>) -> bool {
+        let mut is_complete = true;
         match &mut node.kind {
             Kind::Mapping(entries) => {
                 for entry in entries {
-                    self.node(&mut entry.value, &path.key(&entry.key), None);
+                    is_complete &= self.node(&mut entry.value, &path.key(&entry.key), None);
                 }
             }
             Kind::Sequence(items) => {
                 for index in 0..items.len() {
                     let (done, rest) = items.split_at_mut(index);
-                    if let Some(item) = rest.first_mut() {
-                        self.node(item, &path.index(index), done.last());
+                    if let Some(item) = rest.first_mut()
+                        && !self.node(item, &path.index(index), done.last())
+                    {
+                        self.progress.incomplete_places.insert(item.place.location());
+                        is_complete = false;
                     }
                 }
             }
             Kind::Scalar { .. } => {
-                if tree::as_text(node).is_some() && self.substitute(node, path, before) {
-                    self.cast(node, path);
+                if tree::as_text(node).is_some() {
+                    is_complete = self.substitute(node, path, before);
+                    if is_complete {
+                        self.cast(node, path);
+                    }
                 }
             }
         }
+        is_complete
     }
 
     /// Interpolates a value. False: it has an error, which was reported.
@@ -428,8 +440,10 @@ impl Pass<'_> {
                 Some(Meaning::Password)
             } else if !is_filled && path_place::is_start(path, text, at) {
                 Some(Meaning::PathStart)
+            } else if path_place::is_source(path, text, at) {
+                Some(Meaning::NoSource)
             } else {
-                path_place::is_source(path, text, at).then_some(Meaning::NoSource)
+                path_place::is_compose_file(path).then_some(Meaning::ComposeFile)
             };
             if let Some(meaning) = meaning {
                 self.progress.missing_values.record(&location, Missing::Unset(name.clone()), meaning);
@@ -450,6 +464,8 @@ impl Pass<'_> {
                     Meaning::PathStart
                 } else if *is_start && path_place::is_source(path, text, at) {
                     Meaning::NoSource
+                } else if path_place::is_compose_file(path) {
+                    Meaning::ComposeFile
                 } else {
                     continue;
                 };

@@ -180,6 +180,60 @@ fn wrong_extends_are_reported_at_their_location() {
 }
 
 #[test]
+fn service_without_its_base_has_one_error() {
+    let compose = "services:
+  unset: {extends: {file: '${ROOT}/shared.yaml', service: web}}
+  again: {extends: {file: '${ROOT}/shared.yaml', service: web}}
+  outside: {extends: {file: /etc/shared.yaml, service: web}}
+  missing: {extends: {file: none.yaml, service: web}}
+  lacking: {extends: {file: base.yaml, service: none}}
+  indirect: {extends: outside}
+  inner: {extends: {file: base.yaml, service: broken}}
+  whole: {extends: {file: base.yaml, service: web}}
+";
+    let base = "services:\n  web: {image: a}\n  broken: {extends: nothing}\n";
+    let files = MemoryFiles::new([("app/compose.yaml", compose), ("app/base.yaml", base)]);
+    let spec = AppSpec::compose("app", &["app/compose.yaml"]);
+    for findings in
+        [compose::load(&files, &spec, "/repo/app", None).findings, compose::render(&files, &spec).findings]
+    {
+        let found: Vec<String> = findings.iter().map(|it| format!("{}: {}", it.path, it.message)).collect();
+        assert_eq!(
+            found,
+            [
+                "services.broken.extends: the service `nothing` does not exist in `app/base.yaml`",
+                "services.unset.extends: the variable `ROOT` is not set, so the path of the other Compose file is incomplete",
+                "services.outside.extends: `/etc/shared.yaml` is outside of the repository",
+                "services.missing.extends: `app/none.yaml` does not exist in the repository",
+                "services.lacking.extends: the service `none` does not exist in `app/base.yaml`",
+            ]
+        );
+        let help = findings[1].help.as_deref().unwrap();
+        assert!(help.contains("`variables`") && help.contains("--variable ROOT=…"), "{help}");
+    }
+}
+
+#[test]
+fn unset_variable_in_an_include_is_an_error() {
+    let files =
+        MemoryFiles::new([("app/compose.yaml", "include: ['$PWD/db.yaml', {path: 'a/$OTHER.yaml'}]\n")]);
+    let spec = AppSpec::compose("app", &["app/compose.yaml"]);
+    for findings in
+        [compose::load(&files, &spec, "/repo/app", None).findings, compose::render(&files, &spec).findings]
+    {
+        let found: Vec<&str> = findings.iter().map(|it| it.message.as_str()).collect();
+        assert_eq!(
+            found,
+            [
+                "the variable `PWD` is not set, so the path of the other Compose file is incomplete",
+                "the variable `OTHER` is not set, so the path of the other Compose file is incomplete",
+            ]
+        );
+        assert!(findings[0].help.as_deref().unwrap().contains("relative to the folder of this file"));
+    }
+}
+
+#[test]
 fn settings_choose_files_and_variables() {
     let files = [
         ("app/base.yaml", "services: {web: {image: 'web:${TAG}', labels: [a=1], expose: [80]}}"),
@@ -456,6 +510,24 @@ fn mount_without_a_source_names_the_unset_variable() {
     let of_config = load(&files, at("app")).findings;
     assert!(!of_config.iter().any(|it| it.message.contains("becomes empty")), "{of_config:?}");
     assert_eq!(of_config.into_iter().filter(Finding::is_error).collect::<Vec<_>>(), errors);
+}
+
+#[test]
+fn value_without_a_required_variable_has_one_error() {
+    let compose = "services:\n  dns:\n    image: a\n    ports: ['${IP:?set it in .env}:53:53']\n    volumes:\n      - \
+                   {type: bind, source: '${WORK:?set it}', target: /w}\n      - ${DATA:?set it}:/data\n";
+    let files = MemoryFiles::new([("app/compose.yaml", compose)]);
+    for findings in [load(&files, at("app")).findings, render(&files, &app(&files, at("app"))).findings] {
+        let found: Vec<String> = findings.iter().map(|it| format!("{}: {}", it.path, it.message)).collect();
+        assert_eq!(
+            found,
+            [
+                "services.dns.ports[0]: required variable `IP` is missing a value: set it in .env",
+                "services.dns.volumes[0].source: required variable `WORK` is missing a value: set it",
+                "services.dns.volumes[1]: required variable `DATA` is missing a value: set it",
+            ]
+        );
+    }
 }
 
 /// As in a Compose file. A text after a dollar sign may be a part of a password, so it is in no finding.

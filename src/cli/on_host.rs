@@ -1,7 +1,7 @@
 //! Warnings about what the agent will do with a valid application on its host: relative folders that containers write to,
 //! and applications of which nothing runs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::folder::FolderApp;
 use driftless_config::Settings;
@@ -31,30 +31,37 @@ pub(super) fn on_host(app: &FolderApp) -> Vec<Finding> {
     findings
 }
 
-/// Relative folders (`./data:/data`) that containers write to. The agent keeps them in its state directory.
+/// Relative folders (`./data:/data`) that containers write to. The agent keeps them in its state directory. Each is reported once,
+/// and files of Git are not: other warnings are about those.
 fn relative_folders(stack: &Stack) -> Vec<Finding> {
     let state = Settings::default().state_dir;
-    let mut findings = Vec::new();
+    let mut writers: BTreeMap<&str, Vec<_>> = BTreeMap::new();
     for (name, workload) in &stack.workloads {
         let mounts = workload.containers().flat_map(|container| &container.mounts);
         let folders: BTreeSet<&str> =
             mounts.filter(|mount| !mount.read_only).filter_map(Mount::app_folder).collect();
-        for folder in folders {
-            let place = state.join("applications").join(stack.app.as_str());
-            let (written, place) = if folder == "." {
-                (".".to_owned(), place)
-            } else {
-                (format!("./{folder}"), place.join(folder))
-            };
-            let message = format!(
-                "writes to `{written}`, which will be {} on the host (in the state directory of the agent)",
-                place.display()
-            );
-            let help =
-                "write an absolute path of the host for data that is there already, or use a named volume";
-            let path = format!("services.{name}.volumes");
-            findings.push(Finding::warning(workload.origin.clone(), path, message).help(help));
+        for folder in folders.into_iter().filter(|folder| !stack.app_files.contains_key(*folder)) {
+            writers.entry(folder).or_default().push((name, workload));
         }
+    }
+    let mut findings = Vec::new();
+    for (folder, writers) in writers {
+        let Some(((name, workload), others)) = writers.split_first() else { continue };
+        let place = state.join("applications").join(stack.app.as_str());
+        let (written, place) =
+            if folder == "." { (".".to_owned(), place) } else { (format!("./{folder}"), place.join(folder)) };
+        let others = match others.len() {
+            0 => String::new(),
+            1 => " (as one other service does)".to_owned(),
+            others => format!(" (as {others} other services do)"),
+        };
+        let message = format!(
+            "writes to `{written}`{others}, which will be {} on the host (in the state directory of the agent)",
+            place.display()
+        );
+        let help = "write an absolute path of the host for data that is there already, or use a named volume";
+        let path = format!("services.{name}.volumes");
+        findings.push(Finding::warning(workload.origin.clone(), path, message).help(help));
     }
     findings
 }

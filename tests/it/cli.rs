@@ -1231,6 +1231,26 @@ async fn validate_warns_about_the_effect_on_the_host() {
 }
 
 #[tokio::test]
+async fn written_folder_of_several_services_has_one_warning() {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    let text = "services:
+  a: {image: 'a:1', volumes: ['./data:/data', './a.conf:/a.conf']}
+  b: {image: 'a:1', volumes: ['./data:/data', './own:/own']}
+  c: {image: 'a:1', volumes: ['./data:/data']}
+";
+    let one = folder(&[("shop/compose.yaml", text), ("shop/a.conf", "a")]);
+    let (code, _, error) = run(nobody, &["validate", one.path().to_str().unwrap()]).await;
+    assert_eq!(code, 0, "{error}");
+    let warnings: Vec<&str> = error.lines().filter(|line| line.contains(": writes to ")).collect();
+    let [data, own] = warnings.as_slice() else { panic!("{error}") };
+    assert!(
+        data.contains("services.a.volumes: writes to `./data` (as 2 other services do), which"),
+        "{data}"
+    );
+    assert!(own.contains("services.b.volumes: writes to `./own`, which"), "{own}");
+}
+
+#[tokio::test]
 async fn validate_prints_findings_of_all_applications() {
     let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
     let bad = folder(&[

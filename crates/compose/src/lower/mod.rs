@@ -82,6 +82,7 @@ pub(crate) fn lower(
     let volumes = lowering.volumes(&workloads);
     let secret_values = std::mem::take(&mut lowering.secret_values);
     lowering.findings.extend(lowering.files_to_mount.overwritten_files());
+    lowering.findings.extend(lowering.files_to_mount.labels_without_effect());
     let MountedFiles { contents, app_files, warnings, .. } = lowering.files_to_mount;
     lowering.findings.extend(warnings);
     let mut stack = Stack {

@@ -121,6 +121,8 @@ pub(crate) struct MountedFiles<'a> {
     folders_read: Vec<String>,
     /// The tracked files that services mount read-write, by path in the repository, each at its first mount.
     overwritten: Vec<Placed<String>>,
+    /// The mounts of relative paths with a label for `SELinux`.
+    labelled: Vec<Placed<()>>,
     bytes: Budget,
     /// Warnings about mounts that may not be intended.
     pub(crate) warnings: Vec<Finding>,
@@ -142,6 +144,7 @@ impl<'a> MountedFiles<'a> {
             astray: Vec::new(),
             folders_read: Vec::new(),
             overwritten: Vec::new(),
+            labelled: Vec::new(),
             bytes: Budget::new(LARGEST_SUM),
             warnings: Vec::new(),
         }
@@ -184,8 +187,7 @@ impl<'a> MountedFiles<'a> {
                 self.astray.clear();
                 let mut warnings = Vec::new();
                 if selinux.is_some() {
-                    let message = format!("{WITHOUT_EFFECT} `z` and `Z`");
-                    self.warnings.push(mount.warning(message).help(SELINUX_HELP));
+                    self.labelled.push(mount.with(()));
                 }
                 if propagation.is_some() || options.recursive.is_some() {
                     let message = format!("{WITHOUT_EFFECT} `propagation` and `recursive`");
@@ -570,6 +572,13 @@ impl<'a> MountedFiles<'a> {
                 .warning(message)
                 .help("add `:ro` to each one that no container writes to: its change is an update then"),
         )
+    }
+
+    /// The warning about labels for `SELinux` without effect, if there are some. One for all: the state directory is labelled once.
+    pub(crate) fn labels_without_effect(&self) -> Option<Finding> {
+        let first = self.labelled.first()?;
+        let others = others(self.labelled.len() - 1);
+        Some(first.warning(format!("{WITHOUT_EFFECT} `z` and `Z`{others}")).help(SELINUX_HELP))
     }
 
     /// The warning about the symbolic links that were met since the last one.

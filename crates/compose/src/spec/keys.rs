@@ -15,8 +15,7 @@ use Shape::{
 };
 use Zero::{Dropped, Kept};
 
-const SWARM: &str = "it only affects Swarm";
-/// Of keys that are errors on a single host.
+/// Of keys without effect, or that are errors, on a single host.
 pub(crate) const ONLY_IN_A_SWARM: &str = "it only affects Swarm (`engine: swarm`)";
 const WINDOWS: &str = "it exists only on Windows";
 const ONE_HOST: &str = "there is only one host";
@@ -260,9 +259,9 @@ pub(crate) static DEPENDENCY: Object = open_with(
 
 pub(crate) static DEPLOY: Object = open(&[
     key("mode", Text).note("`global` is one container on one host; jobs are recognized by `restart` only"),
-    key("endpoint_mode", Text).no_effect(SWARM),
+    key("endpoint_mode", Text).no_effect(ONLY_IN_A_SWARM),
     key("replicas", Integer(Kept)),
-    key("labels", Labels).no_effect("they are labels of a Swarm service, and Swarm is not used"),
+    key("labels", Labels).no_effect("they are labels of a Swarm service (`engine: swarm`)"),
     key("update_config", One(&UPDATE)),
     key("rollback_config", One(&ROLLBACK))
         .note("instead of `update_config` when the application goes back to an older revision; its `failure_action` is `pause` or `continue`"),
@@ -302,7 +301,7 @@ pub(crate) static LIMITS: Object =
 pub(crate) static RESERVATIONS: Object = open(&[
     key("cpus", Processors).no_effect("Docker cannot reserve CPUs"),
     key("memory", TextBytes),
-    key("generic_resources", List(&One(&GENERIC_RESOURCE))).no_effect(SWARM),
+    key("generic_resources", List(&One(&GENERIC_RESOURCE))).no_effect(ONLY_IN_A_SWARM),
     key("devices", List(&One(&DEVICE_REQUEST))),
 ]);
 

@@ -145,6 +145,17 @@ fn labels_for_selinux_with_options_that_lose_them_are_refused() {
 }
 
 #[test]
+fn labels_for_selinux_without_effect_have_one_warning() {
+    let text = "services:\n  a: {image: a, volumes: ['./a:/a:z', './b:/b:Z']}\n  b: {image: a, volumes: ['./a:/a:z', \
+                '/srv:/srv:z']}\n";
+    let findings = render_text(text).findings;
+    let found: Vec<String> = findings.iter().map(|it| format!("{}: {}", it.path, it.message)).collect();
+    let expected = "services.a.volumes[0]: a relative path is mounted from the state directory of the agent, without the \
+                    effect of `z` and `Z`, and so are 2 others";
+    assert_eq!(found, [expected]);
+}
+
+#[test]
 fn comments_change_no_spec_hash() {
     let text = "services: {web: {image: app, environment: {B: '1', A: '2'}, ports: ['80:80', '79:79']}}\n";
     let one = render_text(text).stack.unwrap();

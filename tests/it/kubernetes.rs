@@ -557,6 +557,10 @@ fn rules_of_a_deployment_are_checked() {
             "a.yaml:5:3: error: metadata.generateName: is not supported",
         ),
         (
+            With::default().text().replacen("  name: web\n", "  generateName: web-\n", 1),
+            "a.yaml:4:3: error: metadata.generateName: is not supported",
+        ),
+        (
             swap("- name: web", "- name: web.1"),
             "a.yaml:11:15: error: spec.template.spec.containers[0].name: `web.1` is not a valid name",
         ),

@@ -748,6 +748,10 @@ fn kinds_of_extensions_name_the_alternative() {
         ("postgresql.cnpg.io/v1", "Cluster", "the workloads that the operator would create"),
         ("serving.knative.dev/v1", "Service", "the workloads that the operator would create"),
         ("apps/v2", "Deployment", "use `apiVersion: apps/v1`"),
+        ("backstage.io/v1alpha1", "Component", "another tool reads this file"),
+        ("k3d.io/v1alpha5", "Simple", "another tool reads this file"),
+        ("kind.x-k8s.io/v1alpha4", "Cluster", "another tool reads this file"),
+        ("skaffold/v4beta6", "Config", "another tool reads this file"),
     ] {
         let found = render(&format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\n"));
         let finding = &found.findings[0];

@@ -118,7 +118,7 @@ const REVERSE_PROXY: &str = "run a reverse proxy such as Caddy or Traefik as a D
                              Service of `type: NodePort`; nginx and HAProxy keep the address that a name had at their start, \
                              so give the Services behind them the annotation `driftless.proxy: \"true\"`";
 
-/// Kinds of well-known extensions of a cluster, each with what to do instead: the end of the API group, and the kind. An empty
+/// Kinds of well-known extensions of a cluster and of other tools, each with what to do instead: the end of the API group, and the kind. An empty
 /// kind is any other one of that group.
 const EXTENSIONS: &[(&str, &str, &str)] = &[
     ("argoproj.io", "AppProject", FOLLOW),
@@ -129,6 +129,7 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
     ("argoproj.io", "Rollout", "use a Deployment"),
     ("argoproj.io", "Workflow", JOB),
     ("argoproj.io", "WorkflowTemplate", JOB),
+    ("backstage.io", "", TOOL),
     ("bitnami.com", "SealedSecret", SECRETS),
     ("cert-manager.io", "", "let the reverse proxy obtain its certificates, as Caddy and Traefik do"),
     ("external-secrets.io", "", SECRETS),
@@ -137,8 +138,11 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
     ("helm.toolkit.fluxcd.io", "", CHART),
     ("image.toolkit.fluxcd.io", "", "use the annotation `driftless.update` of the workload"),
     ("isindir.github.com", "SopsSecret", SECRETS),
+    ("k3d.io", "", TOOL),
+    ("kind.x-k8s.io", "", TOOL),
     ("kustomize.toolkit.fluxcd.io", "", FOLLOW),
     ("networking.istio.io", "", REVERSE_PROXY),
+    ("skaffold", "", TOOL),
     ("source.toolkit.fluxcd.io", "HelmChart", CHART),
     ("source.toolkit.fluxcd.io", "HelmRepository", CHART),
     ("source.toolkit.fluxcd.io", "", FOLLOW),
@@ -151,6 +155,8 @@ const FOLLOW: &str =
     "remove it: the agent's configuration names the repositories and folders that it follows";
 const JOB: &str = "use a Job or CronJob";
 const SECRETS: &str = "use a Secret: encrypt its file with SOPS, or let the agent put values of the host into it with `valuesFrom`";
+const TOOL: &str =
+    "another tool reads this file, and no cluster does: move it out of the folder of the manifests";
 const OPERATOR: &str = "an operator of a cluster reads this kind: remove it, or write the workloads that the operator would create";
 
 /// The API groups of Kubernetes itself that are no domain names.

@@ -2,11 +2,11 @@
 
 use super::{
     fields, names,
-    reader::{Object, Value},
+    reader::{Kubernetes, Object, Value},
     sync_annotations,
 };
 use driftless_model::{Finding, Location};
-use driftless_yaml::{Entry, join};
+use driftless_yaml::{Dialect as _, Entry, join};
 
 /// Name and namespace of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +80,12 @@ pub(super) fn identity(metadata: &Object<'_>, own: &[&str]) -> Option<Identity> 
         let message = "has no effect: only annotations of the pod template are kept, as labels";
         let path = join(&metadata.value.path, "annotations");
         metadata.value.report().say(Finding::warning(annotations.key_place.location(), path, message));
+    }
+    let node = metadata.value.node;
+    // A `generateName` was refused already, with the advice to write a name.
+    let is_generated = node.get("generateName").is_some_and(|it| !Kubernetes::is_absent(it));
+    if is_generated && node.get("name").is_none() {
+        return None;
     }
     let name = metadata.require("name")?;
     let origin = name.place().location();

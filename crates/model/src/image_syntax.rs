@@ -69,11 +69,13 @@ impl ImageRef {
             }
             Some(_) | None => parts.name,
         };
-        if path.contains(char::is_uppercase) {
-            let lower = text.replacen(path, &path.to_lowercase(), 1);
+        let is_name = |path: &str| path.split('/').all(is_component);
+        let lower = path.to_lowercase();
+        if path != lower && is_name(&lower) {
+            let lower = text.replacen(path, &lower, 1);
             return wrong("names of images are in lower case", format!("write `{lower}`"));
         }
-        if !path.split('/').all(is_component) {
+        if !is_name(path) {
             let help = "a name has lower-case letters, digits and, between them, `.`, `_`, `__` or `-`";
             return wrong("its name has letters that names of images cannot have", help.to_owned());
         }
@@ -186,6 +188,7 @@ mod tests {
             ("Nginx:latest", "lower case", "`nginx:latest`"),
             ("ghcr.io/Team/web", "lower case", "`ghcr.io/team/web`"),
             ("https://ghcr.io/team/web", "a URL", "`ghcr.io/team/web`"),
+            ("<YOUR-IMAGE>", "letters that names", "lower-case"),
             ("a//b", "letters that names", "lower-case"),
             ("a/", "letters that names", "lower-case"),
             ("a.-b", "letters that names", "lower-case"),

@@ -186,6 +186,8 @@ impl<'a> MountedFiles<'a> {
                 self.folders_read.clear();
                 self.astray.clear();
                 let mut warnings = Vec::new();
+                let found = RelativePath { path, create: *create, mount, service };
+                let source = self.relative(&found, &mut warnings).map_err(|message| mount.error(message))?;
                 if selinux.is_some() {
                     self.labelled.push(mount.with(()));
                 }
@@ -193,8 +195,6 @@ impl<'a> MountedFiles<'a> {
                     let message = format!("{WITHOUT_EFFECT} `propagation` and `recursive`");
                     self.warnings.push(mount.warning(message).help("write an absolute path of the host"));
                 }
-                let found = RelativePath { path, create: *create, mount, service };
-                let source = self.relative(&found, &mut warnings).map_err(|message| mount.error(message))?;
                 warnings.extend(self.links_left_out());
                 self.warnings.extend(warnings.into_iter().map(|it| mount.warning(it)));
                 // Those of a folder that containers write to are expected to be on the host alone.

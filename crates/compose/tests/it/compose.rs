@@ -156,6 +156,14 @@ fn labels_for_selinux_without_effect_have_one_warning() {
 }
 
 #[test]
+fn refused_path_has_no_warning_about_its_options() {
+    let findings =
+        render_text("services: {a: {image: a, volumes: ['~/x:/x:shared', '~/y:/y:z']}}\n").findings;
+    assert_eq!(findings.len(), 2, "{findings:?}");
+    assert!(findings.iter().all(|it| it.message.starts_with("`~` is not supported")), "{findings:?}");
+}
+
+#[test]
 fn comments_change_no_spec_hash() {
     let text = "services: {web: {image: app, environment: {B: '1', A: '2'}, ports: ['80:80', '79:79']}}\n";
     let one = render_text(text).stack.unwrap();

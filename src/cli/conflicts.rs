@@ -10,12 +10,16 @@ use driftless_model::{AppName, Finding, Location, Stack};
 const HOST_UNKNOWN: &str = "if they run on different hosts, say so with `hosts` in driftless.yaml";
 
 /// The errors of each application, from the comparison with the others that a host has at a commit. An application without a
-/// stack has errors of its own.
+/// stack has errors of its own. `before` has the stacks of the commit before.
 pub(super) fn conflicts<'a>(
     settings: &Repository,
     applications: impl Iterator<Item = (&'a AppName, Option<&'a Stack>)>,
+    before: &BTreeMap<&AppName, &'a Stack>,
 ) -> BTreeMap<AppName, Vec<Finding>> {
-    let contender = |(name, stack)| Contender { name, stack, policy: settings.policy_of(name) };
+    let contender = |(name, stack): (&'a AppName, Option<&'a Stack>)| {
+        let before = before.get(name).copied();
+        Contender { name, stack, before, policy: settings.policy_of(name) }
+    };
     // Those for other hosts may be for different ones.
     let elsewhere: Vec<AppName> =
         settings.elsewhere.iter().filter_map(ApplicationSettings::app_name).collect();

@@ -1,7 +1,7 @@
 //! Applications of a folder of this machine, found and rendered as the agent finds and renders them.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -185,7 +185,8 @@ pub(super) fn render_files(
             findings.extend(manifest::admission::foreign_objects(&files, &stacks).into_values().flatten());
         }
         let stacks = rendered.iter().map(|(spec, rendered)| (&spec.name, rendered.stack.as_ref()));
-        let mut in_conflict = settings.map(|settings| conflicts(&settings, stacks)).unwrap_or_default();
+        let mut in_conflict =
+            settings.map(|settings| conflicts(&settings, stacks, &BTreeMap::new())).unwrap_or_default();
         for (spec, rendered) in rendered {
             let errors = in_conflict.remove(&spec.name);
             let stack = rendered.stack.filter(|_| errors.is_none());

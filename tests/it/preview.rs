@@ -752,6 +752,18 @@ fn applications_that_want_one_port_are_errors() {
 }
 
 #[test]
+fn application_of_the_base_keeps_its_port() {
+    let clone = Clone::new();
+    let web = "services: {web: {image: 'a:1', ports: ['8080:80']}}\n";
+    clone.commit(&[("sites/blog/compose.yaml", Some(web))]);
+    clone.git(&["branch", "-f", "main"]);
+    clone.commit(&[("sites/aaa/compose.yaml", Some(web))]);
+    let (code, out, error) = clone.run(&with(&["--path", "sites"]));
+    assert!(code == 2 && out.contains("is taken by application `blog`"), "{code}: {out}{error}");
+    assert!(out.contains("aaa: error") && !out.contains("blog: error"), "{out}");
+}
+
+#[test]
 fn applications_that_wait_for_each_other_are_errors() {
     let clone = Clone::new();
     let settings =

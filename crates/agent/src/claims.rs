@@ -195,16 +195,23 @@ pub struct Contender<'a> {
     pub name: &'a AppName,
     /// `None`: its manifests have errors.
     pub stack: Option<&'a Stack>,
+    /// The stack of the commit before, if there is one. It keeps the names and ports of that.
+    pub before: Option<&'a Stack>,
     pub policy: &'a Policy,
 }
 
 /// Errors of applications that one host cannot run together: two claim the same project name, container name or host port, or
 /// they wait for each other.
 ///
-/// Nothing is known of the host, so of those that claim a thing the first by name has it.
+/// Nothing is known of the host, so of those that claim a thing one that had it at the commit before keeps it, and otherwise the
+/// first by name has it.
 pub fn conflicts_on_a_host(applications: &[Contender<'_>]) -> Vec<(AppName, Finding)> {
     let stacks: Vec<&Stack> = applications.iter().filter_map(|application| application.stack).collect();
-    let mut found = conflicts(&stacks, &Held { of: &|_| None, absent: &[] });
+    let stack_before = |app: &AppName| {
+        let application = applications.iter().find(|application| application.name == app)?;
+        application.before.map(|stack| Arc::new(stack.clone()))
+    };
+    let mut found = conflicts(&stacks, &Held { of: &stack_before, absent: &[] });
     let policies = applications.iter().map(|application| (application.name, application.policy));
     found.extend(dependency_cycles(&dependencies(policies)));
     found

@@ -191,7 +191,8 @@ pub(in crate::cli) struct RenderedApp {
 }
 
 /// Renders the applications. An empty folder is no error, because all applications may be new. An application whose files are
-/// the same as in the commit rendered `before` is reused. All are rendered, because they are compared with each other.
+/// the same as in the commit rendered `before` is reused. All are rendered, because they are compared with each other: one that
+/// had a name or port in `before` keeps it.
 ///
 /// With a policy, what it does not allow is an error.
 pub(in crate::cli) fn render(
@@ -232,7 +233,11 @@ pub(in crate::cli) fn render(
     }
     if let Some(settings) = &settings {
         let stacks = applications.iter().map(|app| (&app.spec.name, app.rendered.stack.as_ref()));
-        for (app, own) in conflicts(settings, stacks) {
+        // An application with such an error in the commit before does not have what it claims there.
+        let holders = before.values().filter(|app| !app.among_others.iter().any(Finding::is_error));
+        let holders = holders.filter_map(|app| Some((&app.spec.name, app.rendered.stack.as_ref()?)));
+        let holders: BTreeMap<_, _> = holders.collect();
+        for (app, own) in conflicts(settings, stacks, &holders) {
             found.entry(app).or_default().extend(own);
         }
     }

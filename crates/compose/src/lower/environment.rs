@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use driftless_files::{Files, broken_link};
+use driftless_files::{Files, broken_link, files::Entry};
 use driftless_model::Finding;
 
 use crate::{
@@ -16,13 +16,31 @@ use crate::{
     spec::{env_format::EnvFormat, paths, value::Placed},
 };
 
+/// The words in the names of encrypted files, at the end or before it: `.env.sops`, `db.enc.env`.
+const ENCRYPTED: &[&str] = &["sops", "enc", "encrypted", "age"];
+
 /// The way for a file that Git does not have.
-pub(super) const MISSING_HELP: &str = "encrypt the file in Git, or give it to the agent by `valuesFrom` with this `path`: \
+const MISSING_HELP: &str = "encrypt the file in Git, or give it to the agent by `valuesFrom` with this `path`: \
                             docs/secrets.md#values-that-lie-on-the-host-valuesfrom; `validate` and `preview` take `--host-file`";
 
 /// The way for a file of the host.
 const OUTSIDE_HELP: &str = "name a file next to this one, such as `./app.env`, and encrypt it in Git, or give it to the agent by \
                             `valuesFrom` with its `path`: docs/secrets.md#values-that-lie-on-the-host-valuesfrom";
+
+/// The help for a file that Git does not have. An encrypted file next to it may be meant.
+pub(super) fn missing_help(files: &dyn Files, path: &str) -> String {
+    let (stem, end) = path.rsplit_once('.').unwrap_or((path, ""));
+    let names = ENCRYPTED.iter().flat_map(|word| [format!("{path}.{word}"), format!("{stem}.{word}.{end}")]);
+    let mut found = names.filter(|name| matches!(files.entry(name), Ok(Some(Entry::File { .. }))));
+    found.next().map_or_else(
+        || MISSING_HELP.to_owned(),
+        |name| {
+            format!(
+                "`{name}` is next to it: name that file here, or rename it; the agent decrypts files of SOPS and age as it reads them"
+            )
+        },
+    )
+}
 
 /// The environment of a service's containers.
 #[derive(Default)]
@@ -167,7 +185,7 @@ fn read_env_file(
         Some(found) => Ok(found),
         None if *required => {
             let message = format!("`{resolved}` does not exist in the repository");
-            Err(env_file.error(message).help(MISSING_HELP))
+            Err(env_file.error(message).help(missing_help(files, &resolved)))
         }
         None => Ok(Vec::new()),
     }

@@ -14,7 +14,7 @@ use driftless_model::{
     Access, Content, ContentId, ContentTree, Contents, EngineKind, Finding, Mount, MountSource,
 };
 
-use super::environment::MISSING_HELP;
+use super::environment::missing_help;
 use crate::{
     load::Loaded,
     read::types::{FileMount, FileSource, Source, VolumeMount, VolumeSource},
@@ -240,7 +240,10 @@ impl<'a> MountedFiles<'a> {
                 let tracked = self.tracked(path);
                 tracked.map_err(|message| {
                     let finding = source.origin.error(message);
-                    if self.is_missing(path) { finding.help(MISSING_HELP) } else { finding }
+                    match self.missing_path(path) {
+                        Some(path) => finding.help(missing_help(self.files, &path)),
+                        None => finding,
+                    }
                 })?
             }
             Source::Content(text) => {
@@ -466,9 +469,9 @@ impl<'a> MountedFiles<'a> {
         self.content(&resolved)
     }
 
-    /// Whether a path of the repository has nothing.
-    fn is_missing(&self, path: &str) -> bool {
-        self.resolve(path).is_ok_and(|path| matches!(self.files.entry(&path), Ok(None)))
+    /// A path of a Compose file that the repository does not have, from its root.
+    fn missing_path(&self, path: &str) -> Option<String> {
+        self.resolve(path).ok().filter(|path| matches!(self.files.entry(path), Ok(None)))
     }
 
     /// A path of a Compose file, from the repository's root.

@@ -156,6 +156,21 @@ fn labels_for_selinux_without_effect_have_one_warning() {
 }
 
 #[test]
+fn encrypted_file_next_to_a_missing_one_is_named() {
+    for (name, other) in [(".env", ".env.sops"), ("db.env", "db.enc.env"), ("db", "db.age")] {
+        let text = format!(
+            "services: {{web: {{image: a, env_file: {name}, secrets: [key]}}}}\nsecrets: {{key: {{file: {name}}}}}\n"
+        );
+        let other = format!("app/{other}");
+        let files = MemoryFiles::new([("app/compose.yaml", text.as_str()), (other.as_str(), "A=b\n")]);
+        let findings = render(&files, &app(&files, "app")).findings;
+        let start = format!("`{other}` is next to it");
+        let helps: Vec<&str> = findings.iter().filter_map(|it| it.help.as_deref()).collect();
+        assert!(helps.len() == 2 && helps.iter().all(|help| help.starts_with(&start)), "{findings:?}");
+    }
+}
+
+#[test]
 fn refused_path_has_no_warning_about_its_options() {
     let findings =
         render_text("services: {a: {image: a, volumes: ['~/x:/x:shared', '~/y:/y:z']}}\n").findings;

@@ -963,6 +963,47 @@ async fn pages_are_accessible_in_both_themes() {
 
 #[tokio::test]
 #[ignore = "needs Chromium: make browser"]
+async fn long_words_leave_all_columns_in_the_window() {
+    let mut long = Application { name: AppName("a-long-name".repeat(5)), ..blog() };
+    let workloads = Arc::make_mut(&mut long.status.workloads);
+    let mut web = workloads.values().next().unwrap().clone();
+    for instance in &mut web.instances {
+        instance.name = "a-container".repeat(11);
+    }
+    workloads.insert("a-workload".repeat(6).as_str().into(), web);
+    let name = long.name.clone();
+    let served = served(vec![long, shop()], Access::loopback()).await;
+    let word = |id: char| sample::commit(id, &"w".repeat(200));
+    let repository = RepositoryStatus { name: "infra".to_owned(), ..many(1).1.remove(0) };
+    let repository = RepositoryStatus { commit: Some(word('d')), ..repository };
+    served.repositories.send_replace(Arc::new(vec![repository]));
+    let stack = format!(r#"{{"app":"{name}","format":"compose","project":"a","workloads":{{}}}}"#);
+    for id in ['e', 'f'] {
+        let revision = driftless_store::NewRevision {
+            app: name.clone(),
+            commit: word(id),
+            reference: "main".to_owned(),
+            cause: driftless_model::Cause::Commit,
+            changes: Vec::new(),
+            rollback_of: None,
+            actor: None,
+        };
+        served.store.begin_revision(&revision, &serde_json::from_str(&stack).unwrap()).unwrap();
+    }
+    let browser = Browser::open("light").await;
+    for width in [390, 768, 1024, 1280] {
+        browser.size(width, 900).await;
+        for path in ["/".to_owned(), format!("/applications/{name}")] {
+            browser.visit(&served.url(&path)).await;
+            browser.fits(&path, width).await;
+        }
+        browser.picture(&format!("long-words-light-{width}")).await;
+    }
+    browser.console_is_clean("").await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: make browser"]
 async fn person_logs_in_and_out_with_the_provider() {
     let idp = oidc::idp().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -9,7 +9,7 @@ use axum::{
 use driftless_model::{
     AppName, Application, ApplicationStatus, CommitInfo, Drift, DriftAction, Event, EventKind, Finding,
     HealthStatus, ImageUpdateStatus, Operation, OperationPhase, Outcome, PinStatus, Revision, Severity,
-    Timestamp, Until, UpdateMode, WaitStatus,
+    Timestamp, Until, UpdateMode, WaitStatus, WorkloadStatus,
 };
 use driftless_store as store;
 use driftless_store::Store;
@@ -108,7 +108,7 @@ pub(crate) async fn show(
         (crash_section(&name, &shown.crashes))
         (workloads(&tree(&shown, now)))
         (drift(&shown.application.status, now))
-        (images(&shown.application.status.images, now))
+        (images(&shown.application.status, now))
         (resources(&shown.application))
         (findings(&shown))
         (last_plan(&shown.application, now))
@@ -180,7 +180,7 @@ fn parts(shown: &ApplicationData) -> Parts {
     parts.add("crashes", crash_section(&application.name, &shown.crashes));
     parts.add("workloads", workloads(&tree(shown, LIVE)));
     parts.add("drift", drift(&application.status, LIVE));
-    parts.add("images", images(&application.status.images, LIVE));
+    parts.add("images", images(&application.status, LIVE));
     parts.add("resources", resources(application));
     parts.add("findings", findings(shown));
     parts.add("last-plan", last_plan(application, LIVE));
@@ -362,7 +362,8 @@ fn reasons(status: &ApplicationStatus, now: Timestamp) -> Markup {
 }
 
 /// The images whose registries are asked for newer ones.
-fn images(images: &[ImageUpdateStatus], now: Timestamp) -> Markup {
+fn images(status: &ApplicationStatus, now: Timestamp) -> Markup {
+    let images = &status.images;
     html! {
         section #images aria-label="Images" {
             @if !images.is_empty() {
@@ -372,12 +373,12 @@ fn images(images: &[ImageUpdateStatus], now: Timestamp) -> Markup {
                         thead {
                             tr {
                                 th scope="col" { "In Git" }
-                                th scope="col" { "Runs as" }
+                                th scope="col" { "Deployed as" }
                                 th scope="col" { "Newer image" }
                                 th scope="col" { "Registry" }
                             }
                         }
-                        tbody { @for image in images { (image_row(image, now)) } }
+                        tbody { @for image in images.iter() { (image_row(image, is_deployed(status, image), now)) } }
                     }
                 }
             }
@@ -385,11 +386,23 @@ fn images(images: &[ImageUpdateStatus], now: Timestamp) -> Markup {
     }
 }
 
-fn image_row(image: &ImageUpdateStatus, now: Timestamp) -> Markup {
+/// Whether there is an instance of the desired specification that uses an image.
+fn is_deployed(status: &ApplicationStatus, image: &ImageUpdateStatus) -> bool {
+    let is_image = |named: &str| named == image.image || image.resolved.as_deref() == Some(named);
+    let uses = |workload: &WorkloadStatus| {
+        let mut parts = workload.spec.containers.iter();
+        is_image(&workload.image) || parts.any(|part| is_image(&part.image))
+    };
+    let mut using = status.workloads.values().filter(|workload| uses(workload));
+    using.any(|workload| workload.instances.iter().any(|instance| instance.updated))
+}
+
+fn image_row(image: &ImageUpdateStatus, is_deployed: bool, now: Timestamp) -> Markup {
+    let deployed = if is_deployed { image.resolved.as_deref().unwrap_or("as in Git") } else { "—" };
     html! {
         tr {
             td.mono { (Text(&image.image)) }
-            td.mono data-label="runs as" { (Text(image.resolved.as_deref().unwrap_or("as in Git"))) }
+            td.mono data-label="deployed as" { (Text(deployed)) }
             td.text data-label="newer image" {
                 @match &image.available {
                     Some(available) => {
@@ -725,7 +738,7 @@ fn event_row(row: &EventRow<'_>, now: Timestamp) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use driftless_model::{ConditionStatus, StatusCondition};
+    use driftless_model::{ConditionStatus, InstanceStatus, StatusCondition};
 
     use super::*;
 

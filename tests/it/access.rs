@@ -439,6 +439,31 @@ async fn browser_exchanges_a_token_for_a_cookie() {
 }
 
 #[tokio::test]
+async fn refusals_and_unknown_addresses_are_pages_in_a_browser() {
+    let it = with_token();
+    let reader = it.create(r#"{"name": "reader", "scopes": ["read"]}"#).await;
+    let address = served(it.router.clone()).await;
+    let bearer = format!("Bearer {reader}");
+    let ask = async |line: &str, accept: &str| {
+        let headers = [("host", "driftless.example"), ("accept", accept), ("authorization", bearer.as_str())];
+        raw(address, line, &headers, "").await
+    };
+    for (line, status, title) in [
+        ("GET /audit", 403, "Not allowed"),
+        ("POST /applications/shop/sync", 403, "Not allowed"),
+        ("GET /app/x", 404, "Not found"),
+    ] {
+        let page = ask(line, "text/html,*/*").await;
+        assert!(page.starts_with(&format!("HTTP/1.1 {status}")), "{page}");
+        assert!(page.contains(&format!("<h1>{title}</h1>")) && page.contains(">All applications<"), "{page}");
+        let json = ask(line, "*/*").await;
+        assert!(json.starts_with(&format!("HTTP/1.1 {status}")) && json.contains("\"error\""), "{json}");
+    }
+    let json = ask("GET /api/v1/tokens", "text/html").await;
+    assert!(json.contains("\"forbidden\"") && !json.contains("<h1>"), "{json}");
+}
+
+#[tokio::test]
 async fn session_ends_with_its_token() {
     let it = with_token();
     let secret = it.create(r#"{"name": "ada", "scopes": ["read"]}"#).await;

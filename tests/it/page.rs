@@ -180,7 +180,8 @@ async fn action_is_asked_for_and_then_performed() {
     assert_shown(&page(&router, "/applications/blog?did=rollback").await, &["The rollback was accepted"]);
     let refused = ask(&router, request("POST", "/applications/shop/suspend", "")).await;
     assert_eq!(refused.status(), StatusCode::CONFLICT);
-    assert_shown(&text(refused).await, &["Refused", "is suspended already"]);
+    let way_back = "<a href=\"./../../applications/shop\" data-key=\"Escape\"";
+    assert_shown(&text(refused).await, &["Refused", "is suspended already", way_back]);
     let restart = page(&router, "/applications/shop/restart?workload=web").await;
     assert_shown(&restart, &["Restart web of shop?", "shop-web-1, shop-web-2"]);
     let unknown = ask(&router, request("GET", "/applications/shop/explode", "")).await;

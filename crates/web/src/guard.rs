@@ -16,7 +16,7 @@ use tokio::{sync::Semaphore, time::sleep};
 
 use super::{
     access::{
-        Authenticator, Credential, HostRefusal, Identity, Needed, ProviderLogin, RouteRules,
+        Authenticator, Caller, Credential, HostRefusal, Identity, Needed, ProviderLogin, RouteRules,
         audit::{AuditNote, REPORT, completed, entry, entry_of},
         foreign_refusal, is_cross_site, is_same_origin,
     },
@@ -25,10 +25,14 @@ use super::{
     error::Error,
     fleet::{instance_of, note_conflict},
     limits::MOST_REQUESTS,
-    page::{failure::refusal, login},
+    page::{
+        failure::{PageError, refusal},
+        login,
+    },
     peer::Peer,
     route::matched_route,
     serve::RequestPermit,
+    shared::Shared,
 };
 use driftless_agent::{Auditor, Handle};
 use driftless_fleet::SIGNATURE_HEADER;
@@ -107,13 +111,11 @@ pub(super) async fn guard(State(guard): State<Guard>, mut request: Request, next
     // A browser adds Basic credentials and cookies by itself, so they do not prove which page sent the request. Nor is it in the
     // audit, which any page that somebody opens could fill then.
     if let Some(error) = foreign_refusal(request.headers()).filter(|_| acts || !is_navigation(&request)) {
-        let path = request.uri().path();
-        let is_page = accepts_html(request.headers()) && !path.starts_with("/api/");
-        return if is_page { refusal(path, error) } else { error.into_response() };
+        return refused(&request, error);
     }
     if acts && identity.credential == Credential::Cookie && !is_same_origin(request.headers()) {
         let text = "the browser does not say which page sent the request, so it is refused";
-        return Error::Forbidden(text.to_owned()).into_response();
+        return refused(&request, Error::Forbidden(text.to_owned()));
     }
     let route = matched_route(&request);
     let rule = guard.rules.rule(request.method(), route);
@@ -121,13 +123,13 @@ pub(super) async fn guard(State(guard): State<Guard>, mut request: Request, next
     let note = AuditNote::default();
     let record = acts.then(|| entry(&request, &identity, &needed, rule.audit_word));
     if let Err(error) = permit(&guard, &identity, &needed) {
-        let response = error.into_response();
+        let response = refused(&request, error);
         guard.auditor.store(completed(record, &note, &response)).await;
         return response;
     }
     let Ok(permit) = guard.requests.clone().try_acquire_owned() else {
         let busy = Error::Busy("the agent answers too many requests: try again".to_owned());
-        let response = busy.into_response();
+        let response = refused(&request, busy);
         guard.auditor.store(completed(record, &note, &response)).await;
         return response;
     };
@@ -231,7 +233,28 @@ fn permit(guard: &Guard, identity: &Identity, needed: &Needed) -> Result<(), Err
     }))
 }
 
-/// A browser that opens a page gets the form to log in instead of JSON.
+/// The answer to an address that no route has.
+pub(super) async fn no_such_route(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Response {
+    let (path, error) = (uri.path(), Error::NoSuchRoute(uri.path().to_owned()));
+    if asks_for_page(&headers, path) {
+        PageError::new(&caller, &shared, path, error).into_response()
+    } else {
+        error.into_response()
+    }
+}
+
+/// A refusal before the request reaches its route: a page for a browser, else an error of the API.
+fn refused(request: &Request, error: Error) -> Response {
+    let path = request.uri().path();
+    if asks_for_page(request.headers(), path) { refusal(path, error) } else { error.into_response() }
+}
+
+/// A browser that opens a page, or sends the form of one, gets the form to log in instead of JSON.
 fn refuse(error: Error, request: &Request, provider: Option<&ProviderLogin>) -> Response {
     let has_credentials = request.headers().contains_key(header::AUTHORIZATION);
     if matches!(error, Error::Unauthorized | Error::Expired(_)) {
@@ -253,8 +276,13 @@ fn refuse(error: Error, request: &Request, provider: Option<&ProviderLogin>) -> 
     error.into_response()
 }
 
-pub(super) fn accepts_html(headers: &HeaderMap) -> bool {
+fn accepts_html(headers: &HeaderMap) -> bool {
     accepts(headers, "text/html")
+}
+
+/// Whether the answer is shown in a browser, and is not one of the API.
+fn asks_for_page(headers: &HeaderMap, path: &str) -> bool {
+    accepts_html(headers) && !path.starts_with("/api/")
 }
 
 /// Whether a request is for a stream of events.

@@ -106,7 +106,7 @@ pub fn router_with_webhooks(handle: Handle, store: Store, access: Access, hooks:
     let guarded = routes
         .into_iter()
         .fold(Router::new(), add)
-        .fallback(error::no_such_route)
+        .fallback(guard::no_such_route)
         .method_not_allowed_fallback(error::no_such_method)
         .layer(middleware::from_fn_with_state(guard, guard::guard));
     // Probes have no token, so these routes answer only yes or no. The form to log in takes one.

@@ -20,14 +20,18 @@ const LOAD_AGAIN: &str = "2";
 /// An error with the frame of its page.
 pub(crate) struct PageError {
     page: Option<Box<Page>>,
+    /// The application that has a page above this one.
+    application: Option<String>,
     error: Error,
     /// More that the page says.
     note: Markup,
 }
 
 impl PageError {
-    pub(super) fn new(identity: &Identity, shared: &Shared, path: &str, error: Error) -> Self {
-        Self { page: Some(Box::new(Page::new(identity, shared, path))), error, note: Markup::default() }
+    pub(crate) fn new(identity: &Identity, shared: &Shared, path: &str, error: Error) -> Self {
+        let page = Some(Box::new(Page::new(identity, shared, path)));
+        let application = application_of(path).filter(|_| !matches!(error, Error::NoSuchApplication(_)));
+        Self { page, application: application.map(str::to_owned), error, note: Markup::default() }
     }
 
     pub(super) fn note(self, note: Markup) -> Self {
@@ -38,7 +42,22 @@ impl PageError {
 /// Errors of streams have no page.
 impl From<Error> for PageError {
     fn from(error: Error) -> Self {
-        Self { page: None, error, note: Markup::default() }
+        Self { page: None, application: None, error, note: Markup::default() }
+    }
+}
+
+/// The application in the path of a page about a part of it, such as its plan.
+fn application_of(path: &str) -> Option<&str> {
+    path.strip_prefix("/applications/")?.split_once('/').map(|(name, _)| name)
+}
+
+fn title_of(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::NOT_FOUND => "Not found",
+        StatusCode::FORBIDDEN => "Not allowed",
+        StatusCode::CONFLICT => "Refused",
+        StatusCode::SERVICE_UNAVAILABLE => "Not available",
+        _ => "Failed",
     }
 }
 
@@ -47,15 +66,17 @@ pub(crate) fn refusal(path: &str, error: Error) -> Response {
     let text = error.to_string();
     let response = error.into_response();
     let (status, detail) = (response.status(), response.extensions().get::<ErrorDetail>().cloned());
+    let (root, title) = (root_of(path), title_of(status));
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            (head(&root_of(path), "Not allowed"))
+            (head(&root, title))
             body.login {
                 main {
-                    h1 { "Not allowed" }
+                    h1 { (title) }
                     p.note.bad role="alert" { (Text(&text)) }
                     @if let Some(help) = detail.as_ref().and_then(|detail| detail.help.as_ref()) { p { (Text(help)) } }
+                    p { a href={ "./" (root) } { "All applications" } }
                 }
             }
         }
@@ -76,15 +97,15 @@ impl IntoResponse for PageError {
         let response = self.error.into_response();
         let Some(page) = self.page else { return response };
         let (status, detail) = (response.status(), response.extensions().get::<ErrorDetail>().cloned());
-        let title = match status {
-            StatusCode::NOT_FOUND => "Not found",
-            StatusCode::FORBIDDEN => "Not allowed",
-            StatusCode::CONFLICT => "Refused",
-            StatusCode::SERVICE_UNAVAILABLE => "Not available",
-            _ => "Failed",
-        };
+        let title = title_of(status);
         let root = page.root.clone();
         let body = html! {
+            @if let Some(name) = &self.application {
+                p.crumbs {
+                    a href={ "./" (root) } { "Applications" } " / "
+                    a href={ "./" (root) "applications/" (Text(name)) } data-key="Escape" data-name="back" { (Text(name)) }
+                }
+            }
             h1 { (title) }
             p.note.bad role="alert" { (Text(&text)) }
             // The help of the API names routes.

@@ -439,6 +439,30 @@ async fn browser_exchanges_a_token_for_a_cookie() {
 }
 
 #[tokio::test]
+async fn form_sent_after_the_session_leads_back_to_its_question() {
+    let it = with_token();
+    let address = served(it.router.clone()).await;
+    let host = ("host", "driftless.example");
+    let html = ("accept", "text/html,*/*");
+    let origin = ("origin", "https://driftless.example");
+    let restart = "POST /applications/shop/restart?workload=web";
+    let ended = raw(address, restart, &[host, html, origin], "workload=web").await;
+    assert!(ended.starts_with("HTTP/1.1 401") && !ended.contains("www-authenticate"), "{ended}");
+    let next = "value=\"applications/shop/restart?workload=web\"";
+    for part in ["Nothing was done", next, "action=\"../../login\""] {
+        assert!(ended.contains(part), "{part} in {ended}");
+    }
+    let bye = raw(address, "POST /logout", &[host, html, origin], "").await;
+    assert!(bye.contains("name=\"next\" value=\"\""), "{bye}");
+    let foreign = ("origin", "https://evil.example");
+    for (line, origin) in [("POST /api/v1/applications/shop/sync", origin), (restart, foreign)] {
+        let refused = raw(address, line, &[host, html, origin], "workload=web").await;
+        assert!(refused.contains("www-authenticate") && refused.contains("\"unauthorized\""), "{refused}");
+    }
+    assert_eq!(it.asked.lock().unwrap().len(), 0);
+}
+
+#[tokio::test]
 async fn refusals_and_unknown_addresses_are_pages_in_a_browser() {
     let it = with_token();
     let reader = it.create(r#"{"name": "reader", "scopes": ["read"]}"#).await;

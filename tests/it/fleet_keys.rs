@@ -876,7 +876,10 @@ async fn page_of_a_host_asks_before_a_request() {
     assert!(!page.contains("nas/suspend"), "{page}");
     let (status, page) = collector.ask(Method::GET, "/fleet/nas/rollback?app=shop", "").await;
     assert_eq!(status, StatusCode::OK, "{page}");
-    assert!(page.contains("Roll back shop on nas?") && page.contains("method=\"post\""), "{page}");
+    assert!(
+        page.contains("Roll back shop on nas?") && page.contains("action=\"rollback?app=shop\""),
+        "{page}"
+    );
     assert!(collector.states().is_empty(), "a page that asks makes no request");
     for (path, expected) in [
         ("/fleet/nas/suspend?app=shop", StatusCode::CONFLICT),

@@ -183,7 +183,8 @@ async fn action_is_asked_for_and_then_performed() {
     let way_back = "<a href=\"./../../applications/shop\" data-key=\"Escape\"";
     assert_shown(&text(refused).await, &["Refused", "is suspended already", way_back]);
     let restart = page(&router, "/applications/shop/restart?workload=web").await;
-    assert_shown(&restart, &["Restart web of shop?", "shop-web-1, shop-web-2"]);
+    let address = "method=\"post\" action=\"restart?workload=web\"";
+    assert_shown(&restart, &["Restart web of shop?", "shop-web-1, shop-web-2", address]);
     let unknown = ask(&router, request("GET", "/applications/shop/explode", "")).await;
     assert_eq!(unknown.status(), StatusCode::NOT_FOUND);
     let audit = page(&router, "/audit").await;

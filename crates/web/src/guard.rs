@@ -264,6 +264,11 @@ fn refuse(error: Error, request: &Request, provider: Option<&ProviderLogin>) -> 
             }
             return login::ask(request.uri(), provider);
         }
+        // A browser adds no credentials to this one: the session has ended since the page was opened.
+        let is_form = *request.method() == Method::POST && is_same_origin(request.headers());
+        if !has_credentials && is_form && asks_for_page(request.headers(), request.uri().path()) {
+            return login::ask_again(request.uri(), provider);
+        }
         let mut response = error.into_response();
         // The browser would ask for a password in the middle of an open page.
         if is_stream(request.headers()) {

@@ -204,8 +204,12 @@ fn confirmation(
     bound_to: Option<&(&'static str, String)>,
 ) -> Markup {
     let name = &application.name;
+    // The address of this page, so that a log-in between the question and the answer leads back to the same question.
+    let asked = [("workload", &query.workload), ("to", &query.to)];
+    let asked = asked.into_iter().filter(|(_, value)| !value.is_empty());
+    let asked = form_urlencoded::Serializer::new(String::new()).extend_pairs(asked).finish();
     html! {
-        form.confirm method="post" action=(action.word()) {
+        form.confirm method="post" action={ (action.word()) @if !asked.is_empty() { "?" (asked) } } {
             @if let Some((field, value)) = bound_to { input type="hidden" name=(field) value=(Text(value)); }
             @if action.is_of_workload() { input type="hidden" name="workload" value=(Text(&query.workload)); }
             @match action {

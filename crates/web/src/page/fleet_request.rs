@@ -68,7 +68,7 @@ fn parse(word: &str) -> Option<HostRequestKind> {
 
 /// Links to the pages that ask, for an application and all requests that the host allows.
 pub(super) fn request_links(report: &HostReport, app: &AppName) -> Markup {
-    let query = form_urlencoded::Serializer::new(String::new()).append_pair("app", app.as_str()).finish();
+    let query = query_of(app.as_str());
     html! {
         @for (word, kind) in HostRequestKind::ALL {
             @if report.allows(kind) {
@@ -78,6 +78,11 @@ pub(super) fn request_links(report: &HostReport, app: &AppName) -> Markup {
             }
         }
     }
+}
+
+/// The query of the page that asks.
+fn query_of(app: &str) -> String {
+    form_urlencoded::Serializer::new(String::new()).append_pair("app", app).finish()
 }
 
 /// The page that says what will happen, and asks.
@@ -101,7 +106,8 @@ pub(crate) async fn ask(
         h1 { (Text(&title)) }
         p.lead { (consequence(kind)) }
         p { "The host gets the request with the answer to its next report, if that is within an hour. Its agent may refuse." }
-        form.confirm method="post" action=(kind.word()) {
+        // The address of this page, so that a log-in between the question and the answer leads back to the same question.
+        form.confirm method="post" action={ (kind.word()) "?" (query_of(&app)) } {
             input type="hidden" name="app" value=(Text(&app));
             @if kind == HostRequestKind::Rollback {
                 p {

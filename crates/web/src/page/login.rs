@@ -39,6 +39,13 @@ pub(crate) fn ask(uri: &Uri, provider: Option<&ProviderLogin>) -> Response {
     (StatusCode::UNAUTHORIZED, form(uri.path(), &next_of(uri), None, provider)).into_response()
 }
 
+/// Answers a browser that has sent a form after the end of its session. The log-in leads to the page of that form.
+pub(crate) fn ask_again(uri: &Uri, provider: Option<&ProviderLogin>) -> Response {
+    let next = if uri.path() == "/logout" { String::new() } else { next_of(uri) };
+    let text = "Nothing was done, because your session has ended. After the log-in you are asked again.";
+    (StatusCode::UNAUTHORIZED, form(uri.path(), &next, Some(text), provider)).into_response()
+}
+
 /// Answers a browser that has followed a link of another site, such as that of a message in webmail. With that request it sends
 /// no cookie of a session (`SameSite=Strict`), but it does with the next one, which this page begins. [`show`] leads on.
 pub(crate) fn look_for_session(uri: &Uri) -> Response {

@@ -21,6 +21,9 @@ use crate::{
     shared::Shared,
 };
 
+/// The errors that are shown; the others are folded.
+const OPEN_ERRORS: usize = 5;
+
 /// A diff with more lines is folded.
 const MOST_OPEN_LINES: usize = 40;
 
@@ -136,7 +139,7 @@ pub(super) fn plan_markup(plan: &DryRun) -> Markup {
 pub(super) fn diff_markup(inspection: &Inspection, wanted: &str) -> Markup {
     let app = &inspection.app;
     html! {
-        @if let Some(error) = &app.error { p.note.bad { (Text(error)) } }
+        @if let Some(error) = &app.error { (error_lines(error)) }
         @if let Some(note) = &app.note { p.note.warn { (Text(note)) } }
         @if app.diffs.is_empty() && app.items.is_empty() && app.error.is_none() {
             p.note.good { "No differences." }
@@ -181,6 +184,23 @@ pub(super) fn diff_markup(inspection: &Inspection, wanted: &str) -> Markup {
     }
 }
 
+/// Why there is nothing to compare with: an error in each line.
+fn error_lines(errors: &str) -> Markup {
+    let lines: Vec<&str> = errors.lines().collect();
+    let (open, folded) = lines.split_at(lines.len().min(OPEN_ERRORS));
+    html! {
+        div.note.bad {
+            @for line in open { p { (Text(line)) } }
+            @if !folded.is_empty() {
+                details {
+                    summary { (folded.len()) " more" }
+                    @for line in folded { p { (Text(line)) } }
+                }
+            }
+        }
+    }
+}
+
 /// A unified diff, with each line in the colour of its sign.
 fn lines(text: &str) -> Markup {
     let mut end = text.len().min(LONGEST_DIFF);
@@ -198,5 +218,19 @@ fn lines(text: &str) -> Markup {
             }
         }
         @if !rest.is_empty() { "… " (rest.len()) " more bytes; `driftless diff` prints all\n" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_errors_have_lines_of_their_own_and_are_folded() {
+        let errors: Vec<String> = (1..=40).map(|number| format!("error {number}")).collect();
+        let shown = error_lines(&errors.join("\n")).into_string();
+        let folded = "<p>error 5</p><details><summary>35 more</summary><p>error 6</p>";
+        assert!(shown.contains(folded), "{shown}");
+        assert!(!error_lines("one error").into_string().contains("<details>"));
     }
 }

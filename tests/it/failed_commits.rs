@@ -248,6 +248,20 @@ async fn failed_commit_is_an_obstacle_until_another_try() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn status_counts_the_errors_that_it_does_not_name() {
+    let it = prepared(&web("web:1"), OnFailure::Pause).begun();
+    it.synced_with_tip().await;
+    let service = |name: &str| format!("{name}: {{imag: '{name}:1'}}");
+    it.push(&format!("services: {{{}, {}, {}}}\n", service("web"), service("db"), service("mail"))).await;
+    let is_rejected = |found: &Application| found.status.message.contains(" is not applied: ");
+    let found = it.until("it is not applied", is_rejected).await;
+    let errors = found.status.findings.iter().filter(|finding| finding.is_error()).count();
+    assert!(errors >= 3, "{:?}", found.status.findings);
+    let others = format!(" (and {} more errors)", errors - 1);
+    assert!(found.status.message.contains(&others), "{}", found.status.message);
+}
+
+#[tokio::test(start_paused = true)]
 async fn resume_that_is_cut_off_keeps_the_pin() {
     let mut it = prepared(&web("web:1"), OnFailure::Pause).begun();
     it.synced_with_tip().await;

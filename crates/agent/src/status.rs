@@ -384,9 +384,15 @@ impl StatusInputs<'_> {
             status.message = join(&held.sentence(self.context.name()), &status.message);
             status.waits.extend(held.wait(self.context.name()));
         }
-        if let Some(error) = status.findings.iter().find(|finding| finding.is_error()) {
+        let mut errors = status.findings.iter().filter(|finding| finding.is_error());
+        if let Some(error) = errors.next() {
+            let others = match errors.count() {
+                0 => String::new(),
+                1 => " (and 1 more error)".to_owned(),
+                count => format!(" (and {count} more errors)"),
+            };
             status.sync = SyncStatus::OutOfSync;
-            let note = format!("{} is not applied: {error}", self.desired.invalid_commit().short());
+            let note = format!("{} is not applied: {error}{others}", self.desired.invalid_commit().short());
             status.message = join(&note, &status.message);
         }
         if let Some(why) = self.other_owner {

@@ -338,6 +338,21 @@ async fn overview_lists_the_applications_of_another_host() {
 }
 
 #[tokio::test]
+async fn pages_of_a_host_show_the_commit_of_the_revision() {
+    let collector = Collector::new();
+    let mut nas = host("nas", 1);
+    for application in &mut nas.applications {
+        application.revision_commit = Some(CommitId::from_stored("c".repeat(40)));
+        application.commit = Some(CommitId::from_stored("d".repeat(40)));
+    }
+    collector.report(&nas).await;
+    for path in ["/?host=nas", "/fleet/nas"] {
+        let page = collector.page(path).await;
+        assert!(page.contains("ccccccc") && !page.contains("ddddddd"), "{path}: {page}");
+    }
+}
+
+#[tokio::test]
 async fn stale_host_is_never_green_on_any_page() {
     let collector = Collector::new();
     // It is fresh when it is first parsed, and must not stay so.

@@ -58,8 +58,7 @@ pub fn history_of(before: Option<&HostReport>, after: &HostReport, at: Timestamp
         let last = known(&application.name);
         let is_other = last.is_none_or(|last| last.revision != application.revision);
         if is_other && application.revision.is_some() {
-            let commit = application.revision_commit.as_ref().or(application.commit.as_ref());
-            entries.push(entry(application, FleetHistoryEvent::Revision, commit));
+            entries.push(entry(application, FleetHistoryEvent::Revision, application.deployed_commit()));
         }
         let failed = application.failed.as_ref();
         if failed.is_some() && last.is_none_or(|last| last.failed.as_ref() != failed) {

@@ -160,6 +160,11 @@ impl ApplicationReport {
         }
     }
 
+    /// The commit of its current revision. Older agents report only the newest one that the host is equal to.
+    pub fn deployed_commit(&self) -> Option<&CommitId> {
+        self.revision_commit.as_ref().or(self.commit.as_ref())
+    }
+
     /// Whether it works and is as Git says, without any difference.
     pub fn is_well(&self) -> bool {
         self.sync == SyncStatus::Synced && self.is_healthy() && self.drift == 0

@@ -275,7 +275,7 @@ fn application_row(
             td { (Text(&application.name)) }
             td { (state_badges(host, application)) }
             td data-label=[application.revision.map(|_| "revision")] { @if let Some(number) = application.revision { (number) } }
-            td { code { (Text(application.commit.as_ref().map_or("", CommitId::short))) } }
+            td { code { (Text(application.deployed_commit().map_or("", CommitId::short))) } }
             td data-label="drift" { (application.drift) }
             td.text { (Text(&application.message)) }
             @if has_requests { td { (request_links(report, &application.name)) } }

@@ -18,7 +18,7 @@ pub(super) struct Listed {
     pub(super) drift: usize,
     /// Ready instances, and how many are wanted, of the workloads that serve. `None`: reports do not count them.
     pub(super) ready: Option<(u32, u32)>,
-    /// The first digits of the commit. Empty if there is none.
+    /// The first digits of the commit of its revision. Empty if there is none.
     pub(super) commit: String,
     pub(super) has_pin: bool,
     pub(super) is_suspended: bool,
@@ -85,8 +85,7 @@ impl Listed {
     pub(super) fn of_host(host: &HostView) -> Vec<Self> {
         let report = host.report.as_deref();
         let listed = |report: &HostReport, application: &ApplicationReport| {
-            let ApplicationReport { name, repository, sync, health, revision_commit, commit, .. } =
-                application;
+            let ApplicationReport { name, repository, sync, health, .. } = application;
             let (message, drift) = (&application.message, application.drift);
             let why = match (message.as_str(), drift) {
                 ("", 0) => String::new(),
@@ -94,7 +93,7 @@ impl Listed {
                 ("", drift) => format!("{drift} differences from Git"),
                 (message, _) => message.to_owned(),
             };
-            let commit = revision_commit.as_ref().or(commit.as_ref());
+            let commit = application.deployed_commit();
             Self {
                 name: name.clone(),
                 repository: repository.clone(),

@@ -523,10 +523,30 @@ async fn silence_of_the_agent_is_shown_and_ends() {
         Date.now = () => now() + 60000";
     browser.run(silent).await;
     browser.shows("no answer since").await;
+    let is_utc =
+        r"return /^no answer since \d\d:\d\d:\d\d UTC$/.test(document.getElementById('fresh').innerText)";
+    browser.until("the time has a zone", is_utc).await;
     browser
         .run("window.EventSource = window.real; const now = Date.now; Date.now = () => now() + 60000")
         .await;
     browser.shows("live").await;
+    browser.console_is_clean("").await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: make browser"]
+async fn tapped_time_is_the_exact_one_and_back() {
+    let served = served(vec![shop()], Access::loopback()).await;
+    let browser = Browser::open("light").await;
+    browser.visit(&served.url("/applications/shop")).await;
+    browser.shows("live").await;
+    let time = "document.querySelector('#why time')";
+    let is_exact = format!("return {time}.innerText === {time}.title");
+    assert_eq!(browser.run(&is_exact).await, false);
+    browser.run(&format!("{time}.click()")).await;
+    assert_eq!(browser.run(&is_exact).await, true);
+    browser.run(&format!("{time}.click()")).await;
+    assert_eq!(browser.run(&is_exact).await, false);
     browser.console_is_clean("").await;
 }
 

@@ -14,12 +14,20 @@
     for (const element of root.querySelectorAll("time[datetime]")) {
       const seconds = (now - Date.parse(element.dateTime)) / 1000;
       const past = "until" in element.dataset ? "now" : `${rough(Math.max(seconds, 0))} ago`;
-      const text = seconds >= 0 ? past : `in ${rough(-seconds)}`;
+      const relative = seconds >= 0 ? past : `in ${rough(-seconds)}`;
+      const text = "exact" in element.dataset ? element.title : relative;
       if (element.textContent !== text) element.textContent = text;
     }
   };
   setInterval(() => { if (!document.hidden) writeTimes(document); }, 1000);
   document.addEventListener("visibilitychange", () => writeTimes(document));
+  // A touch screen shows no titles, so a time that is tapped becomes the exact one, and the relative one again.
+  document.addEventListener("click", (event) => {
+    const time = event.target.closest("time[title]");
+    if (!time) return;
+    time.toggleAttribute("data-exact");
+    writeTimes(time.parentElement);
+  });
 
   // The search of the overview hides rows at once; the button asks the server. The server also finds what no row shows, such as the
   // message of an application that is well, so rows that it has found stay.
@@ -120,7 +128,7 @@
     const overdue = 40000;
     let source = null, heard = Date.now(), opened = 0;
     const hear = () => { heard = Date.now(); say("live", "good"); };
-    const lose = () => say(`no answer since ${new Date(heard).toLocaleTimeString()}`, "bad");
+    const lose = () => say(`no answer since ${new Date(heard).toISOString().slice(11, 19)} UTC`, "bad");
     // A proxy that logs people in leads to another host, which a script may not read.
     const page = () =>
       fetch(location.href, { headers: { accept: "text/html" }, redirect: "manual" }).catch(() => null);

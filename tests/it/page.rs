@@ -1,9 +1,15 @@
 //! The page through the router: what it shows, what it never executes, its filters, actions and stream of changes.
 
-use std::{collections::BTreeMap, future::ready, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::ready,
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{Router, body::Body};
-use driftless_agent::{Logs, RequestKind, Rollback, Supposed};
+use driftless_agent::{Answer, Inspection, Logs, RequestKind, Rollback, Supposed};
 use driftless_docker::{LogOptions, LogStream};
 use driftless_model::{
     Actor, ApiToken, AppName, Application, Cause, ConditionStatus, Finding, HELPER_IMAGE, HealthStatus,
@@ -294,6 +300,52 @@ async fn rollback_of_a_suspended_one_has_a_note_on_the_page() {
         &text(done).await,
         &["The rollback was accepted", "<p class=\"note warn\" role=\"alert\">shop is suspended</p>"],
     );
+}
+
+#[tokio::test]
+async fn suspended_application_is_called_so_once() {
+    let mut suspended = blog();
+    suspended.spec.policy.suspended = true;
+    suspended.status.operation = None;
+    suspended.status.message = "suspended: differences are reported and left".to_owned();
+    let shown = page_of(suspended.clone(), "/").await;
+    assert!(shown.contains("suspended: differences") && !shown.contains("<b>suspended </b>"), "{shown}");
+    suspended.status.message = "web: ImagePullBackOff".to_owned();
+    assert_shown(&page_of(suspended, "/").await, &["<b>suspended </b>web: ImagePullBackOff"]);
+}
+
+#[tokio::test]
+async fn workload_without_containers_offers_no_restart() {
+    let mut application = shop();
+    for workload in Arc::make_mut(&mut application.status.workloads).values_mut() {
+        workload.instances.clear();
+    }
+    let shown = page_of(application.clone(), "/applications/shop").await;
+    assert!(shown.contains("shop/scale?workload=web") && !shown.contains("shop/restart"), "{shown}");
+    let asked = page_of(application, "/applications/shop/restart?workload=web").await;
+    assert_shown(&asked, &["web of shop has no container to restart", ">Back</a>"]);
+    assert!(!asked.contains("<form class=\"confirm\""), "{asked}");
+}
+
+#[tokio::test]
+async fn missing_container_is_called_missing_in_a_diff() {
+    let sample::Agent { handle, store, mut inbox } = agent([shop()]);
+    tokio::spawn(async move {
+        while let Some(request) = inbox.requests.recv().await {
+            let mut app = driftless_report::application(&request.app, "sites/shop");
+            app.items.push(driftless_report::Item {
+                change: driftless_report::Type::Missing,
+                path: String::new(),
+                want: String::new(),
+                got: String::new(),
+                ..sample::stopped()
+            });
+            let inspection = Inspection { app, unmanaged: BTreeSet::new() };
+            let _ = request.reply.send(Ok(Answer::Drift(Box::new(inspection))));
+        }
+    });
+    let shown = page(&router(handle, store, Access::loopback()), "/applications/shop/diff").await;
+    assert_shown(&shown, &["<td class=\"mono\">missing</td>"]);
 }
 
 #[tokio::test]
@@ -862,8 +914,18 @@ async fn application_that_left_git_can_be_forgotten() {
     assert_eq!(*seen.lock().unwrap(), [("shop".into(), RequestKind::Forget)]);
 }
 
-/// A revision of `shop` that has ended.
+/// A revision of `shop` that has succeeded.
 fn store_revision(store: &driftless_store::Store, project: &str, cause: Cause) -> u64 {
+    store_ended_revision(store, project, cause, &Outcome::Succeeded)
+}
+
+/// A revision of `shop` that has ended in this way.
+fn store_ended_revision(
+    store: &driftless_store::Store,
+    project: &str,
+    cause: Cause,
+    outcome: &Outcome,
+) -> u64 {
     let compose = format!(r#"{{"app":"shop","format":"compose","project":"{project}","workloads":{{}}}}"#);
     let revision = driftless_store::NewRevision {
         app: "shop".into(),
@@ -875,7 +937,7 @@ fn store_revision(store: &driftless_store::Store, project: &str, cause: Cause) -
         actor: None,
     };
     let number = store.begin_revision(&revision, &serde_json::from_str(&compose).unwrap()).unwrap().number;
-    store.finish_revision(&"shop".into(), number, &Outcome::Succeeded, &BTreeMap::new()).unwrap();
+    store.finish_revision(&"shop".into(), number, outcome, &BTreeMap::new()).unwrap();
     number
 }
 
@@ -902,6 +964,19 @@ async fn rollback_goes_to_the_revision_that_was_shown() {
         assert_eq!(refused.status(), StatusCode::BAD_REQUEST, "{wrong}");
     }
     assert_eq!(*seen.lock().unwrap(), []);
+}
+
+#[tokio::test]
+async fn rollback_warns_of_a_revision_that_was_not_reached() {
+    let (router, _, store) = answering();
+    let failed = Outcome::Failed { reason: "web made no progress".to_owned() };
+    let failed = store_ended_revision(&store, "shop-1", Cause::Commit, &failed);
+    let good = store_revision(&store, "shop-2", Cause::Commit);
+    store_revision(&store, "shop-3", Cause::Commit);
+    let asked = page(&router, &format!("/applications/shop/rollback?to={failed}")).await;
+    assert_shown(&asked, &["This revision failed: web made no progress", "<form class=\"confirm\""]);
+    let asked = page(&router, &format!("/applications/shop/rollback?to={good}")).await;
+    assert!(!asked.contains("This revision"), "{asked}");
 }
 
 #[tokio::test]

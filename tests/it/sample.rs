@@ -314,7 +314,7 @@ impl Agent {
 }
 
 /// A container that somebody stopped.
-fn stopped() -> report::Item {
+pub(crate) fn stopped() -> report::Item {
     report::Item {
         kind: "container".to_owned(),
         name: "blog-web-1".to_owned(),

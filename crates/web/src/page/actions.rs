@@ -8,7 +8,7 @@ use axum::{
 };
 use driftless_agent::{Against, Answer, Promotion, RequestKind, Rollback, Supposed};
 use driftless_model::{
-    AppName, Application, ConditionType, HealthStatus, Kind, Removal, Revision, Until, WaitReason,
+    AppName, Application, ConditionType, HealthStatus, Kind, Outcome, Removal, Revision, Until, WaitReason,
     WaitStatus, WorkloadName, is_helper_image, older_success,
 };
 use driftless_store as store;
@@ -108,7 +108,7 @@ pub(super) fn workload_actions(application: &Application, workload: &WorkloadNam
     let is_suspended = application.spec.policy.suspended;
     let is_offered = |action: &PageAction| match action {
         _ if is_suspended && action.changes_what_runs() => false,
-        PageAction::Restart => status.health != HealthStatus::Suspended,
+        PageAction::Restart => status.health != HealthStatus::Suspended && !status.instances.is_empty(),
         // A pod of a StatefulSet has an object of another name.
         PageAction::Scale => {
             let object = &status.spec.object;
@@ -338,6 +338,10 @@ async fn foresee(
                 let why = format!("{workload} of {name} is not scaled; Git says its number of instances.");
                 return Ok(Foreseen::Impossible(why));
             }
+            if action == PageAction::Restart && status.instances.is_empty() {
+                let why = format!("{workload} of {name} has no container to restart.");
+                return Ok(Foreseen::Impossible(why));
+            }
             let names: Vec<&str> = status.instances.iter().map(|it| it.name.as_str()).collect();
             let word = if action == PageAction::Restart { "Replaced: " } else { "Running now: " };
             let names = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
@@ -428,6 +432,7 @@ async fn rollback_preview(
             "To revision " b { "#" (revision.number) } ": " code { (Text(revision.commit.short())) } " "
             (Text(&revision.commit.subject))
         }
+        (outcome_warning(&revision.outcome))
         @match &answer {
             Ok((Answer::Drift(inspection), _)) => (diff_markup(inspection, &format!("Revision {}", revision.number))),
             Ok(_) => {}
@@ -436,6 +441,18 @@ async fn rollback_preview(
     };
     let bound_to = Some(("to", revision.number.to_string()));
     Ok(Foreseen::Possible(Preview { consequences, bound_to }))
+}
+
+/// The warning that a revision was not reached. Empty for one that succeeded.
+fn outcome_warning(outcome: &Outcome) -> Markup {
+    html! {
+        @match outcome {
+            Outcome::Succeeded => {}
+            Outcome::InProgress => p.note.warn { "This revision is not reached yet." },
+            Outcome::Superseded => p.note.warn { "This revision was never reached: a newer one came before." },
+            Outcome::Failed { reason } => p.note.warn { "This revision failed: " (Text(reason)) },
+        }
+    }
 }
 
 /// The revision of this number. Without one, that of a rollback which names none.

@@ -353,7 +353,7 @@ fn reasons(status: &ApplicationStatus, now: Timestamp) -> Markup {
             }
             @for condition in failing {
                 li {
-                    span.badge.idle { (Text(&condition.reason)) } " " (Text(&condition.message))
+                    span.badge.warn { (Text(&condition.reason)) } " " (Text(&condition.message))
                     span.soft { " · since " (RelativeTime { at: condition.last_transition_time, now }) }
                 }
             }
@@ -803,6 +803,38 @@ mod tests {
             [("RepeatedDrift", true), ("InGit", true), ("Trusted", false), ("CommitFailed", false)]
         {
             assert_eq!(shown.contains(&format!("{kind} explained")), is_shown, "{kind}: {shown}");
+        }
+        assert!(!shown.contains("badge idle"), "each of them is a problem: {shown}");
+    }
+
+    #[test]
+    fn image_that_no_instance_uses_is_not_called_deployed() {
+        let image = ImageUpdateStatus {
+            image: "web:2".to_owned(),
+            mode: UpdateMode::Report,
+            resolved: None,
+            available: None,
+            due: None,
+            checked: None,
+            failure: None,
+            note: String::new(),
+        };
+        let shown = |updated: Option<bool>| {
+            let instances = updated.map(|updated| InstanceStatus { updated, ..InstanceStatus::default() });
+            let web = WorkloadStatus {
+                image: image.image.clone(),
+                instances: instances.into_iter().collect(),
+                ..WorkloadStatus::default()
+            };
+            let status = ApplicationStatus {
+                images: Arc::new(vec![image.clone()]),
+                workloads: Arc::new(BTreeMap::from([("web".into(), web)])),
+                ..ApplicationStatus::default()
+            };
+            images(&status, Timestamp(9)).into_string()
+        };
+        for (updated, is_deployed) in [(None, false), (Some(false), false), (Some(true), true)] {
+            assert_eq!(shown(updated).contains(">as in Git<"), is_deployed, "{updated:?}");
         }
     }
 

@@ -159,7 +159,8 @@ pub(super) fn diff_markup(inspection: &Inspection, wanted: &str) -> Markup {
                         @for item in &app.items {
                             tr {
                                 td { (Text(&item.kind)) " " span.mono { (Text(&item.name)) } }
-                                td.mono { (Text(&item.path)) }
+                                // The object as a whole has no values that differ.
+                                td.mono { @if item.path.is_empty() { (item.change.as_str()) } @else { (Text(&item.path)) } }
                                 td.mono data-label=(Text(wanted)) { (Folded(&item.want)) }
                                 td.mono data-label="runs" { (Folded(&item.got)) }
                             }

@@ -316,7 +316,7 @@ fn row(listed: &Listed, is_known: bool) -> Markup {
             @if listed.needs_attention() || listed.has_pin || listed.is_suspended {
                 td {
                     @if listed.has_pin { b { "pinned " } }
-                    @if listed.is_suspended { b { "suspended " } }
+                    @if listed.is_suspended && !listed.why.starts_with("suspended") { b { "suspended " } }
                     @if listed.needs_attention() { (Text(&listed.why)) " " small { (Text(&listed.repository)) } }
                 }
             }

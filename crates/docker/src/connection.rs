@@ -82,8 +82,10 @@ pub(crate) struct Connection {
     agreeing: tokio::sync::Mutex<Option<CallError>>,
     /// The number of attempts to agree that have ended.
     attempts: AtomicU64,
-    /// The engine has read its configuration again since the last agreement.
-    is_outdated: AtomicBool,
+    /// The number of times that the engine has read its configuration again.
+    reloads: AtomicU64,
+    /// That number before the last agreement: another one means that the agreement is outdated.
+    agreed_reloads: AtomicU64,
     /// Held while the engine is asked before a start: callers that come together share one answer.
     acceptance: tokio::sync::Mutex<Option<Acceptance>>,
     /// Notified when the engine took no new connection before a start.
@@ -120,7 +122,8 @@ impl Connection {
             agreed: Mutex::default(),
             agreeing: tokio::sync::Mutex::default(),
             attempts: AtomicU64::new(0),
-            is_outdated: AtomicBool::new(false),
+            reloads: AtomicU64::new(0),
+            agreed_reloads: AtomicU64::new(0),
             acceptance: tokio::sync::Mutex::default(),
             doubted: Notify::new(),
             is_answering: AtomicBool::new(false),
@@ -222,30 +225,35 @@ impl Connection {
 
     /// The agreed version of the API. Agrees on one first if there is none.
     pub(crate) async fn api_version(&self) -> Result<ApiVersion, CallError> {
-        let is_current = !self.is_outdated.load(Ordering::Relaxed);
-        if let Some(version) = self.transport.version().filter(|_| is_current) {
+        if let Some(version) = self.current_version() {
             return Ok(version);
         }
         let attempts = self.attempts.load(Ordering::Relaxed);
         let mut failed = self.agreeing.lock().await;
-        let is_current = !self.is_outdated.swap(false, Ordering::Relaxed);
-        if let Some(version) = self.transport.version().filter(|_| is_current) {
+        if let Some(version) = self.current_version() {
             return Ok(version);
         }
-        let remain_outdated = || self.is_outdated.fetch_or(!is_current, Ordering::Relaxed);
         let has_ended = self.attempts.load(Ordering::Relaxed) > attempts;
         if let Some(error) = failed.as_ref().filter(|_| has_ended) {
-            remain_outdated();
             return Err(error.clone());
         }
+        // Before the questions: the answers may be older than a reload that comes meanwhile.
+        let reloads = self.reloads.load(Ordering::Relaxed);
         // The future is large, and that of every call would be as large with it.
         let agreed = Box::pin(self.agree()).await;
         *failed = agreed.as_ref().err().cloned();
-        if agreed.is_err() {
-            remain_outdated();
+        if agreed.is_ok() {
+            self.agreed_reloads.store(reloads, Ordering::Relaxed);
         }
         self.attempts.fetch_add(1, Ordering::Relaxed);
         agreed
+    }
+
+    /// The agreed version of the API, unless the engine has read its configuration again since.
+    fn current_version(&self) -> Option<ApiVersion> {
+        let (reloads, agreed) = (&self.reloads, &self.agreed_reloads);
+        let is_current = reloads.load(Ordering::Relaxed) == agreed.load(Ordering::Relaxed);
+        self.transport.version().filter(|_| is_current)
     }
 
     /// The agreed version of the API, if there is one, without a call.
@@ -255,7 +263,7 @@ impl Connection {
 
     /// The engine has read its configuration again: the next call asks it about itself first.
     pub(crate) fn note_reload(&self) {
-        self.is_outdated.store(true, Ordering::Relaxed);
+        self.reloads.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Forgets the agreed version: another engine may answer next.

@@ -67,6 +67,8 @@ struct Host {
     started: Option<String>,
     /// Calls get no answer.
     is_hanging: bool,
+    /// The time that the engine takes for what it says about itself.
+    info_time: Duration,
     /// A proxy in front of the engine answers that the engine is away.
     is_away: bool,
     /// A filter in front of the engine refuses calls of these paths.
@@ -261,6 +263,11 @@ impl FakeEngine {
         self.mute();
     }
 
+    /// From now on, the engine takes this time for what it says about itself.
+    pub(crate) fn delay_info(&self, time: Duration) {
+        self.host(|host| host.info_time = time);
+    }
+
     /// From now on, a proxy in front of the engine answers that it does not reach the engine.
     pub(crate) fn leave(&self) {
         self.host(|host| host.is_away = true);
@@ -402,6 +409,10 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     }
     if is_refused {
         return error(StatusCode::FORBIDDEN, "the filter does not allow this call");
+    }
+    if path == "/info" {
+        let time = shared.state.lock().unwrap().info_time;
+        sleep(time).await;
     }
     if path == "/events" {
         return events(&shared, &query);

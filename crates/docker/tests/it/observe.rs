@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, time::Duration};
 use driftless_docker::{Docker, EngineEvent, ObserveScope, Remembered, RememberedChange};
 use driftless_model::{AppName, ContainerId};
 use futures_util::future::join_all;
-use tokio::time::{Instant, advance, sleep};
+use tokio::time::{Instant, advance, sleep, timeout};
 
 use crate::fake_engine::{APP, FakeEngine};
 
@@ -203,4 +203,27 @@ async fn engine_is_asked_about_itself_again_after_a_reload() {
     sleep(Duration::from_secs(1)).await;
     observed(&engine).await;
     assert_eq!(fake.calls("/info").len(), 2, "{:?}", fake.calls("/info"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn question_after_a_reload_is_repeated_if_it_was_cut_short() {
+    let fake = FakeEngine::new();
+    let web = fake.run("web", "no");
+    let engine = fake.connect();
+    await_connected(&engine).await;
+    observed(&engine).await;
+    assert_eq!(fake.calls("/info").len(), 1, "{:?}", fake.calls("/info"));
+    fake.delay_info(Duration::from_hours(1));
+    fake.reload();
+    sleep(Duration::from_secs(1)).await;
+    // The time limit of a probe ends its call.
+    let limit = Duration::from_secs(1);
+    timeout(limit, engine.probe(&web, &["true".to_owned()], limit)).await.unwrap_err();
+    fake.delay_info(Duration::ZERO);
+    // It has changed, so it is observed with calls.
+    fake.happen(web.as_str(), "rename");
+    sleep(Duration::from_secs(1)).await;
+    let before = fake.calls("/info").len();
+    observed(&engine).await;
+    assert_eq!(fake.calls("/info").len(), before + 1, "{:?}", fake.calls("/info"));
 }

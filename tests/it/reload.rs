@@ -4,6 +4,8 @@ use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
 use nix::sys::signal::Signal;
 use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
     process::Command,
     time::{Instant, sleep},
 };
@@ -241,6 +243,28 @@ async fn release_waits_while_the_configuration_is_refused() {
     assert!(code == 0 && said.contains("the agent manages again what Git says"), "{code}: {said}");
     assert_eq!(program.repositories().await, ["infra"]);
     program.end().await;
+}
+
+#[tokio::test]
+async fn first_signal_to_stop_during_a_reload_ends_the_agent() {
+    let mut program = Program::new();
+    program.configure("- {url: /srv/none/infra.git}\n");
+    let config = program.path("driftless.yaml");
+    program.start(&["run", "--config", config.to_str().unwrap()], &[]);
+    assert!(program.notified().starts_with("READY=1"));
+    // A request that is being answered keeps the agent from stopping for 3 seconds.
+    let mut client = TcpStream::connect(("127.0.0.1", program.port)).await.unwrap();
+    let head = "POST /api/v1/tokens HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n";
+    client.write_all(format!("{head}expect: 100-continue\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    client.read_exact(&mut answer).await.unwrap();
+    assert_eq!(String::from_utf8_lossy(&answer), "HTTP/1.1 100");
+    program.signal(Signal::SIGHUP);
+    assert!(program.notified().starts_with("RELOADING=1"));
+    program.signal(Signal::SIGTERM);
+    assert_eq!(program.notified(), "STOPPING=1");
+    let status = program.child.take().unwrap().wait().await.unwrap();
+    assert_eq!(status.code(), Some(0), "{}", program.log());
 }
 
 #[tokio::test]

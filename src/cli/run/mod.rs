@@ -140,14 +140,7 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<ExitSta
             break Ok(Next::Again);
         }
     };
-    match ended {
-        Ok(Next::Again) => manager.reloading(),
-        Ok(Next::End) | Err(_) => manager.stopping(),
-    }
-    tokio::select! {
-        () = stop(running, servers) => {}
-        () = signals.stop() => std::process::exit(130),
-    }
+    let ended = stop_with_signals(ended, stop(running, servers), &mut signals, &manager).await;
     match ended? {
         Next::End => Ok(ExitStatus::Success),
         Next::Again => Err(Error::Again(reload::start_again()).into()),
@@ -204,6 +197,38 @@ impl Servers {
     }
 }
 
+/// Waits until everything has stopped. The first signal to stop during a reload makes it an end, and a second one ends the process at
+/// once.
+async fn stop_with_signals(
+    mut ended: Result<Next, Error>,
+    stopping: impl Future<Output = ()>,
+    signals: &mut Signals,
+    manager: &ServiceManager,
+) -> Result<Next, Error> {
+    match ended {
+        Ok(Next::Again) => manager.reloading(),
+        Ok(Next::End) | Err(_) => manager.stopping(),
+    }
+    let mut has_signal = matches!(ended, Ok(Next::End));
+    tokio::pin!(stopping);
+    loop {
+        tokio::select! {
+            // A signal that came with the end of a reload would be lost in the new start.
+            biased;
+            () = signals.stop() => {}
+            () = &mut stopping => return ended,
+        }
+        if has_signal {
+            std::process::exit(130);
+        }
+        has_signal = true;
+        if matches!(ended, Ok(Next::Again)) {
+            manager.stopping();
+            ended = Ok(Next::End);
+        }
+    }
+}
+
 /// Stops everything in order.
 async fn stop(running: Running, servers: Servers) {
     servers.stopping.cancel();
@@ -216,7 +241,7 @@ async fn stop(running: Running, servers: Servers) {
     }
 }
 
-/// The signals that the agent reacts to. A second signal to stop ends the process at once.
+/// The signals that the agent reacts to.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,

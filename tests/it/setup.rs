@@ -613,6 +613,18 @@ fn published_files_confine_the_agent() {
     }
 }
 
+/// Running steps have 15 seconds to end.
+#[test]
+fn published_files_give_running_steps_time_to_end() {
+    for (file, limit) in [
+        ("deploy/compose.yaml", "stop_grace_period: 20s"),
+        ("deploy/driftless.service", "TimeoutStopSec=30"),
+        ("docs/install.md", "--stop-timeout 20"),
+    ] {
+        assert!(fs::read_to_string(file).unwrap().contains(limit), "{file} has no `{limit}`");
+    }
+}
+
 #[test]
 fn doctor_asks_the_address_of_webhooks() {
     let folder = tempfile::tempdir().unwrap();

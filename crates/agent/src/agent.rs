@@ -74,7 +74,8 @@ use crate::{
     wakes::{Wakes, wake_on_clock_jumps, wake_on_engine_events},
 };
 
-/// Time limit for running steps after a request to stop. It is shorter than `TimeoutStopSec` of the systemd unit.
+/// Time limit for running steps after a request to stop. It is shorter than `TimeoutStopSec` of the systemd unit and
+/// `stop_grace_period` of `deploy/compose.yaml`.
 const LONGEST_STOP: Duration = Duration::from_secs(15);
 
 /// The same while the engine does not answer.

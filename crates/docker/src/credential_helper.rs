@@ -6,6 +6,10 @@
 
 use std::{ffi::OsString, process::Stdio, time::Duration};
 
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
 use serde::Deserialize;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -86,7 +90,7 @@ async fn run(program: OsString, address: &str, deadline: Duration) -> Result<Opt
     })
 }
 
-/// Whether the program succeeded, and its standard output. It is killed when this is dropped.
+/// Whether the program succeeded, and its standard output. It is killed, with all that it has started, when this is dropped.
 async fn output(program: OsString, address: &str) -> std::io::Result<(bool, Vec<u8>)> {
     let mut child = Command::new(program)
         .arg("get")
@@ -94,7 +98,9 @@ async fn output(program: OsString, address: &str) -> std::io::Result<(bool, Vec<
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .kill_on_drop(true)
+        .process_group(0)
         .spawn()?;
+    let mut group = ProcessGroup(child.id());
     if let Some(mut input) = child.stdin.take() {
         // A helper that does not read its input has ended, or answers all the same.
         let _ = input.write_all(address.as_bytes()).await;
@@ -103,7 +109,25 @@ async fn output(program: OsString, address: &str) -> std::io::Result<(bool, Vec<
     if let Some(output) = child.stdout.take() {
         output.take(LARGEST).read_to_end(&mut bytes).await?;
     }
-    Ok((child.wait().await?.success(), bytes))
+    let status = child.wait().await?;
+    // It has ended, and its number may soon be that of another process.
+    group.0 = None;
+    Ok((status.success(), bytes))
+}
+
+/// The process group of a helper that has not ended. It is killed when this is dropped: a helper may be a script that waits for another
+/// program.
+struct ProcessGroup(Option<u32>);
+
+impl Drop for ProcessGroup {
+    fn drop(&mut self) {
+        let id = self.0.and_then(|id| i32::try_from(id).ok());
+        if let Some(id) = id
+            && let Err(error) = killpg(Pid::from_raw(id), Signal::SIGKILL)
+        {
+            tracing::warn!(%error, "could not kill a credential helper");
+        }
+    }
 }
 
 #[cfg(test)]
@@ -159,19 +183,21 @@ mod tests {
 
     #[tokio::test]
     async fn helper_that_hangs_is_killed() {
-        let folder = tempfile::tempdir().unwrap();
-        let pid = folder.path().join("pid");
-        let script = format!("echo $$ > {}; exec sleep 600", pid.display());
-        let error =
-            run(helper(folder.path(), &script), "a", Duration::from_secs(2)).await.err().unwrap().to_string();
-        assert!(error.contains("did not answer within 2 s"), "{error}");
-        let pid = fs::read_to_string(&pid).unwrap();
-        let status = format!("/proc/{}/stat", pid.trim());
-        let is_gone = || fs::read_to_string(&status).map_or(true, |text| text.contains(") Z "));
-        let end = tokio::time::Instant::now() + Duration::from_secs(20);
-        while !is_gone() {
-            assert!(tokio::time::Instant::now() < end, "the helper is still running");
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        // The second one is a script around another program.
+        for script in ["echo $$ > PID; exec sleep 600", "sleep 600 & echo $! > PID; wait"] {
+            let folder = tempfile::tempdir().unwrap();
+            let pid = folder.path().join("pid");
+            let helper = helper(folder.path(), &script.replace("PID", pid.to_str().unwrap()));
+            let error = run(helper, "a", Duration::from_secs(2)).await.err().unwrap().to_string();
+            assert!(error.contains("did not answer within 2 s"), "{error}");
+            let pid = fs::read_to_string(&pid).unwrap();
+            let status = format!("/proc/{}/stat", pid.trim());
+            let is_gone = || fs::read_to_string(&status).map_or(true, |text| text.contains(") Z "));
+            let end = tokio::time::Instant::now() + Duration::from_secs(20);
+            while !is_gone() {
+                assert!(tokio::time::Instant::now() < end, "`{script}` is still running");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
         }
     }
 }

@@ -143,6 +143,16 @@ fn defined_type(line: &str) -> Option<&str> {
 }
 
 /// `Error` is each module's own, by custom.
+/// A panic in a task that nobody waits for is noticed by nobody. The tasks of applications and repositories begin again by themselves.
+#[test]
+fn tasks_of_the_agent_are_started_where_defects_are_noticed() {
+    let folder = Path::new("crates/agent/src");
+    let mut starting = sources(folder);
+    starting.retain(|path| fs::read_to_string(path).unwrap().contains("tasks.spawn("));
+    let allowed = ["agent.rs", "lasting_tasks.rs", "supervisor.rs"].map(|name| folder.join(name));
+    assert_eq!(starting, allowed, "start tasks with `lasting_tasks::start`");
+}
+
 #[test]
 fn type_names_are_used_once_in_a_crate() {
     let crates = fs::read_dir("crates").unwrap().map(|entry| entry.unwrap().path().join("src"));

@@ -31,7 +31,6 @@ use crate::{
     container_memory::{self, start_container_memory},
     context::Services,
     decryption::DecryptedSource,
-    defect::ends_agent,
     engine_state::EngineState,
     error::chain,
     expiry_watch::start_expiry_watch,
@@ -52,6 +51,7 @@ use crate::{
         tasks::{BuildLimits, CONCURRENT_BUILDS},
     },
     incident_watch::start_notifications,
+    lasting_tasks::{self, ends_agent},
     logs::EngineLogs,
     measured_engine::MeasuredEngine,
     notifications::{self, Notifications},
@@ -280,7 +280,7 @@ fn start_commit_statuses(
     for repository in &settings.repositories {
         let ends = (handle.commit_statuses(), handle.status_errors());
         if let Some(reporter) = StatusReporter::new(repository, ends, store, environment, clock) {
-            tasks.spawn(reporter.run(stop.clone()));
+            lasting_tasks::start("commit statuses", (stop.clone(), tasks), reporter.run(stop.clone()));
         }
     }
 }
@@ -524,7 +524,7 @@ pub fn launch<D: Docker, S: CommitSource>(
             stop: stop.clone(),
         };
         tasks.spawn(repository.run());
-        tasks.spawn(notify_on_change(view.clone(), Arc::clone(&services.changed), stop.clone()));
+        start_news(view.clone(), Arc::clone(&services.changed), stop, tasks);
         links.insert(settings.name.clone(), link);
         followed.push(FollowedRepository { settings, view, fetches: FetchEvents::default() });
     }
@@ -565,17 +565,21 @@ fn start_waking<D: Docker>(
     tasks.spawn(ends_agent("events of the engine", events, stop.clone()));
 }
 
-/// Notifies the supervisor of each change of a repository.
-async fn notify_on_change(
+/// Starts the task that notifies the supervisor of each change of a repository.
+fn start_news(
     mut view: watch::Receiver<RepositoryView>,
     changed: Arc<Notify>,
-    stop: CancellationToken,
+    stop: &CancellationToken,
+    tasks: &TaskTracker,
 ) {
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            received = view.changed() => if received.is_err() { return },
+    let stop = stop.clone();
+    lasting_tasks::start("news of a repository", (stop.clone(), tasks), async move {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                received = view.changed() => if received.is_err() { return },
+            }
+            changed.notify_one();
         }
-        changed.notify_one();
-    }
+    });
 }

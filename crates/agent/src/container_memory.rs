@@ -7,7 +7,7 @@ use driftless_store::{InspectedContainers, Store};
 use tokio::time::{Instant, sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::error::chain;
+use crate::{error::chain, lasting_tasks};
 
 /// The interval at which changes are stored. An agent that is killed inspects what has changed after the last time.
 const STORE_EVERY: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ pub(crate) fn start_container_memory(
     stop: CancellationToken,
     tasks: &TaskTracker,
 ) {
-    tasks.spawn(async move {
+    lasting_tasks::start("memory of containers", (stop.clone(), tasks), async move {
         let mut last_event = 0;
         let mut stored = Instant::now();
         while !stop.is_cancelled() {

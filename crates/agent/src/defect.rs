@@ -1,11 +1,10 @@
-//! Defects of the agent that end one of its tasks: a panic, which no other task notices.
+//! Defects of the agent that end the task of an application or a repository: a panic, which no other task notices.
 //!
-//! The containers run on, and all that a task remembers is in the database. So the task of an application or a repository begins again
-//! after a pause, as after a restart of the agent. A task that all others depend on ends the agent, which is then started again as a whole.
+//! The containers run on, and all that a task remembers is in the database. So the task begins again after a pause, as after a restart of
+//! the agent. A defect in another task ends the agent: [`crate::lasting_tasks`].
 
-use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc};
 
-use futures_util::FutureExt;
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -15,36 +14,15 @@ use crate::{
     context::{AppContext, Services},
     desired::Desired,
     handle::Applications,
+    lasting_tasks::{PAUSE, interrupts},
     unpublished::Unpublished,
 };
-
-/// The pause after a defect. A defect that comes again and again must not keep the host busy.
-pub(crate) const PAUSE: Duration = Duration::from_mins(1);
 
 /// The sentence about a defect in status, event and log. `what` is `application` or `repository`.
 pub(crate) fn message(what: &str) -> String {
     format!(
         "a defect of the agent has interrupted the work on the {what}, which begins again within a minute; what runs, runs on: please report the lines of the agent's log that begin with `thread`"
     )
-}
-
-/// Runs a task. True: a defect has ended it, and the log has the panic. The task must own all that it changes.
-pub(crate) async fn interrupts(task: impl Future<Output = ()>) -> bool {
-    AssertUnwindSafe(task).catch_unwind().await.is_err()
-}
-
-/// Runs a task that the agent cannot work without. If it ends while the agent should run, `stop` is cancelled: the process ends with an
-/// error, and systemd or Docker starts it again. A deaf agent that seems to live is worse.
-pub(crate) async fn ends_agent(name: &'static str, task: impl Future<Output = ()>, stop: CancellationToken) {
-    interrupts(task).await;
-    if stop.is_cancelled() {
-        return;
-    }
-    tracing::error!(
-        task = name,
-        "a defect has ended a task that the agent cannot work without, so the agent ends; what runs, runs on: please report the lines of the agent's log that begin with `thread`"
-    );
-    stop.cancel();
 }
 
 /// The published status of an application, as a defect of its task changes it.

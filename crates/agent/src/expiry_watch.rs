@@ -13,7 +13,7 @@ use driftless_trust::validity;
 use tokio::time::sleep;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{Handle, error::chain};
+use crate::{Handle, error::chain, lasting_tasks};
 
 /// The time between two looks.
 const INTERVAL: Duration = Duration::from_mins(1);
@@ -69,7 +69,7 @@ pub(crate) fn start_expiry_watch(
     });
     let watched = WatchedEnds { certificates, signatures: signatures.collect(), store: store.clone() };
     let (handle, stop) = (handle.clone(), stop.clone());
-    tasks.spawn(async move {
+    lasting_tasks::start("certificates", (stop.clone(), tasks), async move {
         loop {
             let (watched, now) = (watched.clone(), clock.now());
             // Reads files and the database.

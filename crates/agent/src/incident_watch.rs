@@ -21,7 +21,10 @@ use driftless_plan::{IncidentChange, IncidentFacts, IncidentTimes, incidents};
 use driftless_store as store;
 use driftless_store::{IncidentUpdate, Store};
 
-use crate::{Applications, Handle, error::chain, fleet::hosts::fleet_hosts, notifications::Notifications};
+use crate::{
+    Applications, Handle, error::chain, fleet::hosts::fleet_hosts, lasting_tasks,
+    notifications::Notifications,
+};
 
 /// Changes of the status within this time are judged together.
 const TOGETHER: Duration = Duration::from_secs(1);
@@ -61,7 +64,7 @@ pub fn start_notifications(
         reading: LastReading::new(started),
         jump: Duration::ZERO,
     };
-    tasks.spawn(watcher.run(stop.clone()));
+    lasting_tasks::start("incidents", (stop.clone(), tasks), watcher.run(stop.clone()));
     notifications.start_sending(stop, tasks);
 }
 

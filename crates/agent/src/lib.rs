@@ -56,6 +56,7 @@ mod incident_watch;
 mod interrupt;
 mod known_engine;
 mod last_observation;
+mod lasting_tasks;
 mod log_span;
 mod logs;
 mod managed;

@@ -26,7 +26,7 @@ use driftless_plan::remote_delay;
 use driftless_store as store;
 use driftless_store::Store;
 
-use crate::{RequestError, error::chain, outbox::Outbox, random::seed};
+use crate::{RequestError, error::chain, lasting_tasks, outbox::Outbox, random::seed};
 
 /// The pause after a refusal that only a user can end, such as that of a wrong token.
 const REFUSED_PAUSE: Duration = Duration::from_mins(10);
@@ -124,7 +124,8 @@ impl Notifications {
     /// Starts one task per receiver.
     pub(crate) fn start_sending(&self, stop: &CancellationToken, tasks: &TaskTracker) {
         for index in 0..self.0.senders.len() {
-            tasks.spawn(self.clone().send(index, stop.clone()));
+            let sending = self.clone().send(index, stop.clone());
+            lasting_tasks::start("notifications", (stop.clone(), tasks), sending);
         }
     }
 

@@ -33,6 +33,7 @@ use crate::{
     desired::{Rendered, RepositoryState},
     error::chain,
     host_values::{ReadValues, ValueReader},
+    lasting_tasks,
     render::{AcceptedCommit, RenderedCommit, render_all},
     repository_view::RepositoryView,
     ticket::Tickets,
@@ -116,11 +117,11 @@ pub(crate) struct RepositoryTask<S> {
 impl<S: CommitSource> RepositoryTask<S> {
     /// Fetches until stopped. After a defect of the agent it begins again.
     pub(crate) async fn run(self) {
-        while defect::interrupts(self.follow()).await {
+        while lasting_tasks::interrupts(self.follow()).await {
             let message = defect::message("repository");
             tracing::error!(repository = self.settings.name, "{message}");
             let now = self.clock.now();
-            let next_fetch = now.after(defect::PAUSE);
+            let next_fetch = now.after(lasting_tasks::PAUSE);
             let reason = git::Cause::Interrupted.as_str();
             self.change_state(|state| {
                 state.fail(reason, message, now);
@@ -128,7 +129,7 @@ impl<S: CommitSource> RepositoryTask<S> {
             });
             tokio::select! {
                 () = self.stop.cancelled() => return,
-                () = sleep(defect::PAUSE) => {}
+                () = sleep(lasting_tasks::PAUSE) => {}
             }
         }
     }

@@ -7,10 +7,12 @@ use driftless_config::DockerHost;
 use driftless_docker::removed_socket;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use crate::lasting_tasks;
+
 /// Starts the task that cancels `stop` when the agent can never reach the engine again. The process then ends with an error.
 pub(crate) fn start_socket_watch(host: &DockerHost, stop: &CancellationToken, tasks: &TaskTracker) {
     let (host, stop) = (host.clone(), stop.clone());
-    tasks.spawn(async move {
+    lasting_tasks::start("socket", (stop.clone(), tasks), async move {
         let socket = tokio::select! {
             () = stop.cancelled() => return,
             socket = removed_socket(&host) => socket,

@@ -18,6 +18,7 @@ use std::{net::SocketAddr, path::Path};
 use tokio::{
     net::UnixListener,
     signal::unix::{Signal, SignalKind, signal},
+    task::JoinSet,
     time::sleep,
 };
 use tokio_util::sync::CancellationToken;
@@ -108,7 +109,7 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<ExitSta
         hooks: hooks.map(|hooks| certificates.webhooks.listener(hooks)),
         metrics: metrics.map(|metrics| certificates.metrics.listener(metrics)).zip(metrics_address),
     };
-    let servers = Servers::start(&running, listeners, receiver, access.clone());
+    let mut servers = Servers::start(&running, listeners, receiver, access.clone());
     let manager = ServiceManager::from_environment(context.environment);
     manager.ready(&reload::following(&settings));
     let watchdog = manager.watchdog(running.handle.clone());
@@ -121,6 +122,7 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<ExitSta
                 Signalled::Reload => Trigger::Signal,
             },
             () = progress::follow(running.handle.clone(), context.screen) => break Err(Error::Ended),
+            () = servers.ended() => break Err(Error::Ended),
             () = &mut watchdog => continue,
             () = config_file.changed() => Trigger::File,
             () = token_file.changed() => Trigger::Token,
@@ -165,7 +167,7 @@ struct Listeners {
 
 /// The HTTP servers of the agent.
 struct Servers {
-    tasks: Vec<tokio::task::JoinHandle<()>>,
+    tasks: JoinSet<()>,
     /// Removed at the end.
     _socket: Option<OpenSocket>,
     stopping: CancellationToken,
@@ -179,21 +181,33 @@ impl Servers {
         let hook_routes = driftless_web::webhook_routes(&receiver);
         let router =
             web::router_with_webhooks(running.handle.clone(), running.store.clone(), access, receiver);
-        let serve = |listener: Listener, router| {
-            tokio::spawn(web::serve(listener, router, stopping.clone().cancelled_owned()))
+        let mut tasks = JoinSet::new();
+        let mut serve = |listener: Listener, router| {
+            tasks.spawn(web::serve(listener, router, stopping.clone().cancelled_owned()));
         };
         let (socket, open_socket) = socket.unzip();
-        let local = socket.map(|socket| serve(Listener::Socket(socket), router.clone()));
-        let mut tasks = match hooks {
-            Some(hooks) => vec![serve(api, router), serve(hooks, hook_routes)],
-            None => vec![serve(api, router.merge(hook_routes))],
-        };
-        tasks.extend(local);
-        tasks.extend(metrics.map(|(metrics, address)| {
+        if let Some(socket) = socket {
+            serve(Listener::Socket(socket), router.clone());
+        }
+        match hooks {
+            Some(hooks) => {
+                serve(api, router);
+                serve(hooks, hook_routes);
+            }
+            None => serve(api, router.merge(hook_routes)),
+        }
+        if let Some((metrics, address)) = metrics {
             let (handle, store) = (running.handle.clone(), running.store.clone());
-            serve(metrics, web::metrics_router(handle, store, address))
-        }));
+            serve(metrics, web::metrics_router(handle, store, address));
+        }
         Self { tasks, _socket: open_socket, stopping }
+    }
+
+    /// Waits until one of them ends, which only a defect makes it do before [`stop`].
+    async fn ended(&mut self) {
+        if let Some(Err(error)) = self.tasks.join_next().await {
+            tracing::error!(%error, "the API server failed");
+        }
     }
 }
 
@@ -230,14 +244,12 @@ async fn stop_with_signals(
 }
 
 /// Stops everything in order.
-async fn stop(running: Running, servers: Servers) {
+async fn stop(running: Running, mut servers: Servers) {
     servers.stopping.cancel();
     running.stop().await;
     // The server's own time limit ends this, also with clients that stay connected.
-    for server in servers.tasks {
-        if let Err(error) = server.await {
-            tracing::error!(%error, "the API server failed");
-        }
+    while !servers.tasks.is_empty() {
+        servers.ended().await;
     }
 }
 
@@ -316,5 +328,23 @@ fn reference_text(reference: &Reference) -> String {
         Reference::Tag(name) => format!("tag {name}"),
         Reference::Semver(range) => format!("highest tag in {range}"),
         Reference::Commit(id) => format!("commit {id}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::poll_fn, time::Duration};
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn defect_of_a_server_is_noticed() {
+        let mut servers =
+            Servers { tasks: JoinSet::new(), _socket: None, stopping: CancellationToken::new() };
+        servers.tasks.spawn(poll_fn(|_| panic!("a defect")));
+        servers.tasks.spawn(servers.stopping.clone().cancelled_owned());
+        timeout(Duration::from_mins(1), servers.ended()).await.unwrap();
     }
 }

@@ -27,6 +27,7 @@ use crate::{
         report_error::ReportError,
         stored_reports::{last_report, stored_hosts},
     },
+    lasting_tasks,
 };
 
 /// The time between two reads of an agent.
@@ -302,14 +303,20 @@ pub fn start_peers(
     let access = Arc::new(access);
     for mut source in all {
         let (peers, stop, access) = (peers.clone(), stop.clone(), Arc::clone(&access));
-        tasks.spawn(stop.run_until_cancelled_owned(async move {
-            loop {
-                let wanted = peers.until_wanted(access.clock).await;
-                let read = source.read(&access, &wanted).await;
-                peers.note(source.name(), read, &wanted, access.clock.now());
-                sleep(access.every).await;
+        lasting_tasks::start("reports of other hosts", (stop.clone(), tasks), async move {
+            let reading = async {
+                loop {
+                    let wanted = peers.until_wanted(access.clock).await;
+                    let read = source.read(&access, &wanted).await;
+                    peers.note(source.name(), read, &wanted, access.clock.now());
+                    sleep(access.every).await;
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = reading => {}
             }
-        }));
+        });
     }
 }
 

@@ -25,6 +25,7 @@ use crate::{
         report_object::ObjectSender,
         targets::FleetTargets,
     },
+    lasting_tasks,
 };
 
 /// Changes within this time are one report.
@@ -137,7 +138,7 @@ pub fn start_fleet_reports(
             targets: targets.clone(),
             sender: None,
         };
-        tasks.spawn(reporter.run(stop.clone()));
+        lasting_tasks::start("reports to the fleet", (stop.clone(), tasks), reporter.run(stop.clone()));
     }
     targets
 }

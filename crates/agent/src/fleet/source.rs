@@ -15,6 +15,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     error::chain,
     fleet::reader::{FleetPicture, FleetReader},
+    lasting_tasks,
 };
 
 /// The time between two looks.
@@ -68,7 +69,7 @@ pub fn start_fleet_source(
         tracing::warn!(from = place.url, "the token or password crosses the network in clear; use https");
     }
     let (place, environment, stop, own) = (place.clone(), environment.clone(), stop.clone(), source.clone());
-    tasks.spawn(async move {
+    lasting_tasks::start("reports of the fleet", (stop.clone(), tasks), async move {
         let mut reader = None;
         loop {
             tokio::select! {

@@ -12,7 +12,7 @@ use driftless_clock::Clock;
 use driftless_model::{AppName, CleanupRules, DiskSpace, Event, EventKind, FreeSpace, ImageCleanup};
 use driftless_store::Store;
 
-use crate::{Handle, error::chain, images::kept_images::Images, revisions::SYNC_SUCCEEDED};
+use crate::{Handle, error::chain, images::kept_images::Images, lasting_tasks, revisions::SYNC_SUCCEEDED};
 
 /// Syncs that succeed within this time are followed by one clean-up.
 const TOGETHER: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ pub fn start_image_cleanup(
 ) {
     let Some(rules) = rules else { return };
     let (handle, store, stop) = (handle.clone(), store.clone(), stop.clone());
-    tasks.spawn(async move {
+    lasting_tasks::start("clean-up of images", (stop.clone(), tasks), async move {
         tokio::select! {
             () = stop.cancelled() => {}
             () = clean_up_after_syncs(&rules, &handle, (&store, clock)) => {}

@@ -23,7 +23,7 @@ use driftless_model::{AppName, Build, PlatformImage};
 use driftless_plan::Action;
 use driftless_store::Store;
 
-use crate::{defect::interrupts, error::chain, images::kept_images::Bringing};
+use crate::{error::chain, images::kept_images::Bringing, lasting_tasks::interrupts};
 
 /// Maximum number of simultaneous builds, over all applications. More would only slow down each other and the
 /// containers of the host.

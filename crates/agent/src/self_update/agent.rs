@@ -14,6 +14,7 @@ use driftless_store::{AgentUpdateNotes, EndedAgentUpdate, Store};
 use crate::{
     error::chain,
     handle::{Handle, Readiness},
+    lasting_tasks,
 };
 
 /// The interval at which the agent looks whether it is ready, and whether the helper is done.
@@ -52,7 +53,7 @@ pub(crate) fn start_own_update(
     }
     let (handle, store, clock) = (parts.0.clone(), parts.1.clone(), parts.2);
     let stop = stop.clone();
-    tasks.spawn(async move {
+    lasting_tasks::start("update of the agent", (stop.clone(), tasks), async move {
         tokio::select! {
             () = stop.cancelled() => {}
             ended = accompany(&notes, &own, (&handle, &store)) => {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::Path,
+    path::{Path, PathBuf},
     process::Stdio,
     sync::Arc,
     time::{Duration, UNIX_EPOCH},
@@ -25,7 +25,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::random::random_key;
+use crate::{disk_turn::DiskTurn, random::random_key};
 
 /// The largest file, output or variable, in bytes.
 const LARGEST: u64 = 1 << 20;
@@ -86,9 +86,18 @@ impl Sharing {
 pub(crate) struct ValueReader {
     environment: Lookup,
     clock: Clock,
-    /// Each source once, with the time of its last reading.
-    sources: BTreeMap<ValueSource, Option<Timestamp>>,
+    /// Each source once.
+    sources: BTreeMap<ValueSource, SourceReading>,
     read: Arc<ReadValues>,
+}
+
+/// The reading of one source.
+#[derive(Default)]
+struct SourceReading {
+    /// The time of the last one.
+    last: Option<Timestamp>,
+    /// The turn at a file, which may be on a network share.
+    turn: DiskTurn,
 }
 
 impl ReadValues {
@@ -164,7 +173,8 @@ fn give_file(read: &ReadValue, source: &ValueSource, path: String, spec: &mut Ap
 impl ValueReader {
     pub(crate) fn new(settings: &config::Repository, environment: Lookup, clock: Clock) -> Self {
         let own = settings.applications.iter().flat_map(|application| &application.values_from);
-        let sources = settings.values_from.iter().chain(own).map(|source| (source.clone(), None)).collect();
+        let sources = settings.values_from.iter().chain(own);
+        let sources = sources.map(|source| (source.clone(), SourceReading::default())).collect();
         Self { environment, clock, sources, read: Arc::default() }
     }
 
@@ -177,20 +187,19 @@ impl ValueReader {
     pub(crate) async fn read(&mut self, is_requested: bool) {
         let now = self.clock.now();
         let mut due = Vec::new();
-        for (source, last) in &mut self.sources {
+        for (source, reading) in &mut self.sources {
             let is_program = matches!(source.origin, ValueOrigin::Exec(_));
-            let is_due = last.is_none_or(|last| !last.is_recent(source.interval, now));
+            let is_due = reading.last.is_none_or(|last| !last.is_recent(source.interval, now));
             if !is_program || is_due || is_requested {
-                *last = Some(now);
-                due.push(source as &ValueSource);
+                reading.last = Some(now);
+                due.push((source as &ValueSource, &reading.turn));
             }
         }
         // At the same time: the slowest program, and not the sum of all, delays the fetch.
         let (environment, clock) = (&self.environment, self.clock);
-        let contents = join_all(
-            due.into_iter()
-                .map(|source| async move { (source, read_in_time(source, environment, clock).await) }),
-        );
+        let contents = join_all(due.into_iter().map(|(source, turn)| async move {
+            (source, read_in_time(source, turn, environment, clock).await)
+        }));
         let mut all = ReadValues::clone(&self.read);
         for (source, content) in contents.await {
             let read = all.0.entry(source.clone()).or_default();
@@ -227,17 +236,24 @@ fn shown(source: &ValueSource) -> String {
 }
 
 /// Reads a source within its time limit, also a file on a server that does not answer.
-async fn read_in_time(source: &ValueSource, environment: &Lookup, clock: Clock) -> Result<Content, String> {
+async fn read_in_time(
+    source: &ValueSource,
+    turn: &DiskTurn,
+    environment: &Lookup,
+    clock: Clock,
+) -> Result<Content, String> {
     let late = |_| format!("it did not end within {} s", source.timeout.as_secs());
-    timeout(source.timeout, read_source(source, environment, clock)).await.map_err(late)?
+    timeout(source.timeout, read_source(source, turn, environment, clock)).await.map_err(late)?
 }
 
-async fn read_source(source: &ValueSource, environment: &Lookup, clock: Clock) -> Result<Content, String> {
+async fn read_source(
+    source: &ValueSource,
+    turn: &DiskTurn,
+    environment: &Lookup,
+    clock: Clock,
+) -> Result<Content, String> {
     let bytes = match &source.origin {
-        ValueOrigin::File(path) => {
-            settle(path, clock).await?;
-            bounded(tokio::fs::File::open(path).await.map_err(|error| error.to_string())?).await?
-        }
+        ValueOrigin::File(path) => turn.take(read_file(path.clone(), clock)).await?,
         ValueOrigin::Exec(words) => run(words).await?,
         ValueOrigin::Environment(name) => {
             environment(name).ok_or_else(|| "it is not set".to_owned())?.into_bytes()
@@ -256,6 +272,11 @@ async fn read_source(source: &ValueSource, environment: &Lookup, clock: Clock) -
         is_shared: false,
         is_secret: source.secret,
     }))
+}
+
+async fn read_file(path: PathBuf, clock: Clock) -> Result<Vec<u8>, String> {
+    settle(&path, clock).await?;
+    bounded(tokio::fs::File::open(&path).await.map_err(|error| error.to_string())?).await
 }
 
 /// Waits until a file has not changed for a moment. Refuses what is not a file before it is opened: the opening of a named pipe would
@@ -344,7 +365,7 @@ impl Drop for ProcessGroup {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::Instant;
+    use tokio::{sync::oneshot, time::Instant};
 
     use super::*;
 
@@ -360,6 +381,30 @@ mod tests {
             let waited = began.elapsed();
             assert!((waited >= SETTLED) == waits && waited < 2 * SETTLED, "{now}: {waited:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn file_is_not_read_while_an_earlier_reading_hangs() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "PASSWORD=a\n").unwrap();
+        let text = format!(
+            "repositories: [{{url: 'https://git.example/infra.git', valuesFrom: [{{file: '{}'}}]}}]\n",
+            file.path().display()
+        );
+        let settings = config::Settings::parse("driftless.yaml", &text).unwrap().repositories.remove(0);
+        let clock = Clock::starting_at(Timestamp(1_800_000_000_000));
+        let mut reader = ValueReader::new(&settings, Arc::new(|_| None), clock);
+        let turn = reader.sources.values().next().unwrap().turn.clone();
+        let (answered, answer) = oneshot::channel();
+        let hanging = turn.take(async move { answer.await.map_err(|_| "no answer".to_owned()) });
+        timeout(Duration::from_secs(30), hanging).await.unwrap_err();
+        reader.read(false).await;
+        let values = reader.values();
+        let errors: Vec<&String> = values.errors().collect();
+        assert!(matches!(*errors, [error] if error.contains("did not end within 30 s")), "{errors:?}");
+        answered.send(()).unwrap();
+        reader.read(false).await;
+        assert_eq!(reader.values().errors().count(), 0);
     }
 
     #[test]

@@ -37,6 +37,7 @@ mod defect;
 mod deliveries;
 mod dependency_cycles;
 mod desired;
+mod disk_turn;
 mod endpoints;
 mod engine_state;
 mod error;

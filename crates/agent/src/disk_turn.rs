@@ -1,9 +1,16 @@
 //! Calls of a disk that may not answer, such as a network share. Nothing ends such a call: its thread stays in the kernel until the disk
 //! answers.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, path::Path, sync::Arc, time::Duration};
 
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, task::spawn_blocking, time::timeout};
+
+use driftless_store as store;
+
+use crate::error::chain;
+
+/// The time limit of a call of the store about a folder.
+const LONGEST_CALL: Duration = Duration::from_mins(1);
 
 /// The turn at a disk, for one work at a time. Work goes on when the wait for it ends, and the next one waits for it: a disk that hangs
 /// takes one thread, and not one more at each try until none is left for anything else. Clones share it.
@@ -23,16 +30,34 @@ impl DiskTurn {
         });
         work.await.map_err(|error| error.to_string())?
     }
+
+    /// Makes a call of the store about a folder, within a minute. An error is in words.
+    pub(crate) async fn call<T: Send + 'static>(
+        &self,
+        folder: &Path,
+        call: impl FnOnce() -> Result<T, store::Error> + Send + 'static,
+    ) -> Result<T, String> {
+        let called = self.take(async move {
+            let called = spawn_blocking(call).await;
+            called.map_err(|error| error.to_string())?.map_err(|error| chain(&error))
+        });
+        let Ok(called) = timeout(LONGEST_CALL, called).await else {
+            return Err(format!(
+                "the disk of {} does not answer: check it, for example with `df`; the agent goes on when it answers",
+                folder.display()
+            ));
+        };
+        called
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::{
+        future::pending,
         sync::atomic::{AtomicUsize, Ordering},
-        time::Duration,
     };
 
-    use tokio::time::timeout;
     use tokio_util::sync::CancellationToken;
 
     use super::*;
@@ -56,5 +81,16 @@ mod tests {
         answered.cancel();
         assert_eq!(read().await, Ok("a value"));
         assert_eq!(begun.load(Ordering::Relaxed), 2, "the disk may have changed since the first time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn call_of_a_disk_that_hangs_fails_within_a_minute() {
+        let turn = DiskTurn::default();
+        let hanging = turn.take(pending::<Result<(), String>>());
+        timeout(Duration::from_secs(1), hanging).await.unwrap_err();
+        let error = turn.call(Path::new("/srv/shop"), || Ok(())).await.unwrap_err();
+        assert!(error.starts_with("the disk of /srv/shop does not answer"), "{error}");
+        let other = DiskTurn::default();
+        assert_eq!(other.call(Path::new("/srv/blog"), || Ok(1)).await, Ok(1));
     }
 }

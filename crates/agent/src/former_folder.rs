@@ -4,37 +4,42 @@
 //! a new application with the project of one that is gone would else begin without the files that its containers have written.
 
 use driftless_model::{AppName, EventKind, Format, Observed, Policy, Stack, Timestamp};
-use driftless_store as store;
 
-use crate::context::AppContext;
+use crate::{context::AppContext, disk_turn::DiskTurn, error::chain};
 
 /// Gives an application without a folder that of the last application with the same project, if that one is gone. Returns the
 /// application if it is not gone yet: nothing may be written to a folder before that is known. Where the policy forbids objects of
-/// others, only an application of the same repository counts, and an event names a folder that is left for that reason.
-pub(crate) fn take_over(
+/// others, only an application of the same repository counts, and an event names a folder that is left for that reason. An error is in
+/// words.
+pub(crate) async fn take_over(
     context: &AppContext,
+    disk: &DiskTurn,
     stack: &Stack,
     policy: &Policy,
     observed: &Observed,
-) -> Result<Option<AppName>, store::Error> {
+) -> Result<Option<AppName>, String> {
     let (own, contents) = (context.name(), context.contents());
     let is_mounted = || observed.containers().any(|found| found.config.app_folders().next().is_some());
     if stack.format != Format::Compose
         || observed.swarm.is_some()
         || stack.app_folders().is_empty()
-        || contents.has_app_folder(own)
         || is_mounted()
     {
         return Ok(None);
     }
     let Some(managed) = observed.claims.applications.as_deref() else { return Ok(None) };
+    let folder = contents.app_folder(own);
+    let (directory, app) = (contents.clone(), own.clone());
+    let look =
+        move || (!directory.has_app_folder(&app)).then(|| directory.owners_of_app_folders()).transpose();
+    let Some(owners) = disk.call(&folder, look).await? else { return Ok(None) };
     let (mut former, mut forbidden): (Option<(Timestamp, AppName)>, Option<AppName>) = (None, None);
-    let owners = contents.owners_of_app_folders()?;
     let may_take =
         |app: &AppName| !policy.forbids_objects_of_others() || managed.are_of_one_repository(own, app);
     let owners = owners.into_iter().filter(|app| app != own && !managed.stacks.contains_key(app));
     for app in owners {
-        let Some((revision, last)) = context.store().current_stack(&app)? else { continue };
+        let current = context.store().current_stack(&app).map_err(|error| chain(&error))?;
+        let Some((revision, last)) = current else { continue };
         if last.format == stack.format && last.project == stack.project {
             if may_take(&app) {
                 former = former.max(Some((revision.started, app)));
@@ -57,7 +62,8 @@ pub(crate) fn take_over(
     if !observed.claims.is_gone(&app) {
         return Ok(Some(app));
     }
-    contents.rename_app_folder(&app, own)?;
+    let (directory, from, to) = (contents.clone(), app.clone(), own.clone());
+    disk.call(&folder, move || directory.rename_app_folder(&from, &to)).await?;
     let message = format!(
         "goes on with the folder of {app}, which had the project `{}` and is gone: applications/{app} is applications/{own} now",
         stack.project
@@ -116,16 +122,19 @@ pub(crate) mod tests {
         fs::write(contents.app_folder(&app).join("data/rows"), name).unwrap();
     }
 
-    #[test]
-    fn folder_of_a_gone_application_is_taken_over() {
+    #[tokio::test]
+    async fn folder_of_a_gone_application_is_taken_over() {
         let (context, _folder) = context();
+        let disk = DiskTurn::default();
         let contents = context.contents();
         let deploy = |name: &str, stack: &Stack| deploy(&context, name, stack);
         let wanted = mounting();
-        let take = |observed: &Observed| take_over(&context, &wanted, &Policy::default(), observed).unwrap();
+        let take = async |observed: &Observed| {
+            take_over(&context, &disk, &wanted, &Policy::default(), observed).await.unwrap()
+        };
         deploy("other", &stack("two"));
         contents.ensure_app_folder(&"unknown".into(), "data").unwrap();
-        assert_eq!(take(&observed(&[])), None);
+        assert_eq!(take(&observed(&[])).await, None);
         assert!(!contents.has_app_folder(context.name()), "none of them had the project");
         // The last stack of an application that was removed is empty.
         deploy("former", &stack("one").emptied());
@@ -134,17 +143,21 @@ pub(crate) mod tests {
             NameHolder { id: ContainerId("left".to_owned()), app: Some("former".into()), project: None };
         left.claims.hold_name("former-web-1", holder);
         for waiting in [observed(&["former"]), left] {
-            assert_eq!(take(&waiting), Some("former".into()));
+            assert_eq!(take(&waiting).await, Some("former".into()));
             assert!(!contents.has_app_folder(context.name()));
         }
         let rows = || fs::read_to_string(contents.app_folder(context.name()).join("data/rows")).unwrap();
-        assert_eq!((take(&observed(&[])), rows()), (None, "former".to_owned()));
+        assert_eq!((take(&observed(&[])).await, rows()), (None, "former".to_owned()));
         deploy("later", &stack("one"));
-        assert_eq!((take(&observed(&["later"])), rows()), (None, "former".to_owned()), "it has a folder");
+        assert_eq!(
+            (take(&observed(&["later"])).await, rows()),
+            (None, "former".to_owned()),
+            "it has a folder"
+        );
     }
 
-    #[test]
-    fn folder_of_another_repository_needs_the_policy() {
+    #[tokio::test]
+    async fn folder_of_another_repository_needs_the_policy() {
         let (context, _folder) = context();
         deploy(&context, "former", &stack("one"));
         let policy = Policy { objects_of_others: ObjectsOfOthers::Forbidden, ..Policy::default() };
@@ -154,7 +167,8 @@ pub(crate) mod tests {
             let own = context.name().clone();
             managed.repositories =
                 [(own, "team".to_owned()), ("former".into(), repository.to_owned())].into();
-            assert_eq!(take_over(&context, &mounting(), &policy, &observed).unwrap(), None);
+            let taken = take_over(&context, &DiskTurn::default(), &mounting(), &policy, &observed).await;
+            assert_eq!(taken.unwrap(), None);
             assert_eq!(context.contents().has_app_folder(context.name()), is_taken, "{repository}");
             let events = context.store().events(0, 10, None).unwrap();
             let is_warning = |event: &Event| {
@@ -164,11 +178,12 @@ pub(crate) mod tests {
         }
     }
 
-    #[test]
-    fn application_without_relative_mounts_takes_no_folder() {
+    #[tokio::test]
+    async fn application_without_relative_mounts_takes_no_folder() {
         let (context, _folder) = context();
         context.contents().ensure_app_folder(&"former".into(), "data").unwrap();
-        let taken = take_over(&context, &stack("one"), &Policy::default(), &observed(&["former"]));
+        let (disk, policy) = (DiskTurn::default(), Policy::default());
+        let taken = take_over(&context, &disk, &stack("one"), &policy, &observed(&["former"])).await;
         assert_eq!(taken.unwrap(), None);
         assert!(context.contents().has_app_folder(&"former".into()));
     }

@@ -20,6 +20,7 @@ use driftless_store as store;
 use crate::{
     context::AppContext,
     desired::Desired,
+    disk_turn::DiskTurn,
     error::chain,
     former_folder,
     repository::RepositoryLink,
@@ -59,6 +60,8 @@ pub(crate) struct MountedFiles {
 #[derive(Default)]
 pub(crate) struct Mounts {
     prepared: Option<PreparedMounts>,
+    /// The application's folder may be on a disk of its own, such as a network share.
+    disk: DiskTurn,
 }
 
 /// A stack whose mounted files were on the disk at a time.
@@ -132,11 +135,10 @@ impl Mounts {
         if let Some(prepared) = prepared.filter(|prepared| !prepared.is_without_folder) {
             return Ok(MountedFiles { lacking: prepared.lacking.clone(), awaited: None });
         }
-        if let Some(error) = missing_folder(context, &target.stack, observed) {
-            return Err(error);
-        }
-        let awaited = former_folder::take_over(context, &target.stack, &target.policy, observed);
-        let awaited = awaited.map_err(|error| chain(&error))?;
+        let disk = &self.disk;
+        require_folders(context, disk, &target.stack, observed).await?;
+        let awaited = former_folder::take_over(context, disk, &target.stack, &target.policy, observed);
+        let awaited = awaited.await?;
         if let Some(prepared) = prepared.filter(|_| awaited.is_some()) {
             return Ok(MountedFiles { lacking: prepared.lacking.clone(), awaited });
         }
@@ -146,7 +148,7 @@ impl Mounts {
         };
         // A failure may come after some of the files: then also those of the stack before have to be written again.
         self.prepared = None;
-        let mut written = write(context, &stack, Arc::clone(&rendered.contents), kept.clone()).await;
+        let mut written = write((context, disk), &stack, Arc::clone(&rendered.contents), kept.clone()).await;
         if !written.as_ref().is_ok_and(Lacking::is_empty)
             && let Some(repository) = repository
         {
@@ -154,7 +156,7 @@ impl Mounts {
             // the older commit once more.
             let again = contents_of(repository, &target.commit.id, rendered.spec.clone()).await;
             written = match (again, written) {
-                (Ok(again), _) => write(context, &stack, Arc::new(again), kept.clone()).await,
+                (Ok(again), _) => write((context, disk), &stack, Arc::new(again), kept.clone()).await,
                 (Err(again), Err(error)) => Err(format!("{error}; {}", chain(&again))),
                 (Err(again), Ok(lacking)) => {
                     let (app, error) = (context.name(), chain(&again));
@@ -171,7 +173,7 @@ impl Mounts {
             return Err(chain(&store::Error::NoSuchSecret { id: id.clone() }));
         }
         if !older.is_empty() {
-            let mut of_older = write_older(context, &older, Arc::clone(&rendered.contents)).await?;
+            let mut of_older = write_older((context, disk), &older, Arc::clone(&rendered.contents)).await?;
             if !of_older.is_empty()
                 && let Some(repository) = repository
                 && let Some(reached) = reached_last(context, target, record).map_err(|error| chain(&error))?
@@ -182,7 +184,7 @@ impl Mounts {
                     tracing::warn!(%app, error, "could not render the last version again for its secrets");
                 };
                 let again = again.inspect_err(log).unwrap_or_default();
-                of_older = write_older(context, &older, Arc::new(again)).await?;
+                of_older = write_older((context, disk), &older, Arc::new(again)).await?;
             }
             // Those that the target has are held by their secrets in the target.
             of_older.retain(|name, _| !target.stack.workloads.contains_key(name));
@@ -200,25 +202,38 @@ impl Mounts {
     }
 }
 
-/// A path in the application's own folder that is missing although the target and a present container mount it. The engine does not
+/// Fails if a path in the application's own folder is missing although the target and a present container mount it. The engine does not
 /// start the container without it. In a new folder a database would begin empty, and the disk would hide it later.
-fn missing_folder(context: &AppContext, target: &Stack, observed: &Observed) -> Option<String> {
+async fn require_folders(
+    context: &AppContext,
+    disk: &DiskTurn,
+    target: &Arc<Stack>,
+    observed: &Observed,
+) -> Result<(), String> {
     let containers = target.workloads.values().flat_map(Workload::containers);
     let wanted: BTreeSet<&str> = containers.flat_map(Container::app_folders).collect();
-    let mut mounted: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut mounted: BTreeMap<String, String> = BTreeMap::new();
     for instance in observed.containers() {
         for path in instance.config.app_folders().filter(|path| wanted.contains(path)) {
-            mounted.entry(path).or_insert(&instance.name);
+            mounted.entry(path.to_owned()).or_insert_with(|| instance.name.clone());
         }
     }
-    let (app, contents) = (context.name(), context.contents());
-    let path = contents.missing_app_folder(app, &target.app_files, &mounted.keys().copied().collect())?;
-    let container = mounted.get(path)?;
-    let path = contents.app_folder(app).join(path);
-    Some(format!(
+    if mounted.is_empty() {
+        return Ok(());
+    }
+    let (app, contents, target) = (context.name().clone(), context.contents().clone(), Arc::clone(target));
+    let folder = contents.app_folder(&app);
+    let look = move || {
+        let paths: BTreeSet<&str> = mounted.keys().map(String::as_str).collect();
+        let missing = contents.missing_app_folder(&app, &target.app_files, &paths);
+        let missing = missing.and_then(|path| mounted.get_key_value(path));
+        Ok(missing.map(|(path, container)| (path.clone(), container.clone())))
+    };
+    let Some((path, container)) = disk.call(&folder, look).await? else { return Ok(()) };
+    Err(format!(
         "{} is missing, and container {container} mounts it: mount its disk, or if it may begin empty or as Git has it, \
          remove the container with `docker rm -f {container}`",
-        path.display()
+        folder.join(path).display()
     ))
 }
 
@@ -292,24 +307,24 @@ fn nested_across_versions<'c>(
 }
 
 async fn write(
-    context: &AppContext,
+    (context, disk): (&AppContext, &DiskTurn),
     stack: &Arc<Stack>,
     contents: Arc<Contents>,
     in_use: BTreeSet<String>,
 ) -> Result<Lacking, String> {
     let (directory, stack) = (context.contents().clone(), Arc::clone(stack));
-    let written = tokio::task::spawn_blocking(move || directory.prepare(&stack, &contents, &in_use)).await;
-    written.map_err(|error| error.to_string())?.map_err(|error| chain(&error))
+    let folder = directory.app_folder(context.name());
+    disk.call(&folder, move || directory.prepare(&stack, &contents, &in_use)).await
 }
 
 async fn write_older(
-    context: &AppContext,
+    (context, disk): (&AppContext, &DiskTurn),
     services: &Arc<OlderServices>,
     contents: Arc<Contents>,
 ) -> Result<Lacking, String> {
     let (directory, services) = (context.contents().clone(), Arc::clone(services));
-    let written = tokio::task::spawn_blocking(move || directory.prepare_older(&services, &contents)).await;
-    written.map_err(|error| error.to_string())?.map_err(|error| chain(&error))
+    let folder = directory.app_folder(context.name());
+    disk.call(&folder, move || directory.prepare_older(&services, &contents)).await
 }
 
 /// Renders one application of one commit again, for the files that it mounts. A defect of the rendering leaves it without any.

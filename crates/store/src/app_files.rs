@@ -84,8 +84,9 @@ impl ContentDir {
             let mut owners = Vec::new();
             for entry in fs::read_dir(&self.applications)? {
                 let entry = entry?;
-                // A link to a folder on another disk is one, too.
-                let name = entry.file_name().into_string().ok().filter(|_| entry.path().is_dir());
+                // A link to a folder on another disk is one, too. It is not followed: that disk may not answer.
+                let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir() || kind.is_symlink());
+                let name = entry.file_name().into_string().ok().filter(|_| is_folder);
                 owners.extend(name.map(AppName));
             }
             owners.sort_unstable();

@@ -560,6 +560,15 @@ fn kept_copy_that_a_container_has_changed_is_not_removed() {
 }
 
 #[test]
+fn links_to_folders_of_applications_are_not_followed() {
+    let files = Files::new();
+    files.sync(&[("site/a", "1")]).unwrap();
+    // Its disk is not mounted, and one that hangs would not answer either.
+    symlink("/no/such/disk", files.folder().with_file_name("blog")).unwrap();
+    assert_eq!(files.dir.owners_of_app_folders().unwrap(), [AppName::from("blog"), shop()]);
+}
+
+#[test]
 fn folder_of_an_application_is_renamed_with_its_list() {
     let files = Files::new();
     files.sync(&[("site/a", "1"), ("site/b", "1"), ("site/c", "1")]).unwrap();

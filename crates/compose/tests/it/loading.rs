@@ -802,7 +802,10 @@ fn images_of_other_services_are_part_of_the_content() {
 fn images_that_are_built_from_each_other_are_refused() {
     let compose = "services:\n  a: {build: {context: ., dockerfile_inline: FROM shop-b}}\n  b:\n    build: {context: ., \
                    dockerfile_inline: FROM shop-a}\n  c: {build: {context: ., dockerfile_inline: FROM shop-b}}\nname: shop\n";
-    let found = errors(&[("app/compose.yaml", compose)], at("app"));
+    let files = MemoryFiles::new([("app/compose.yaml", compose)]);
+    let findings = render(&files, &app(&files, at("app"))).findings;
+    let found: Vec<String> =
+        findings.iter().filter(|finding| finding.is_error()).map(ToString::to_string).collect();
     let [error] = found.as_slice() else { panic!("{found:?}") };
     assert!(error.starts_with("app/compose.yaml:2:"), "{error}");
     assert!(error.contains("these images are built from each other: a → b → a"), "{error}");

@@ -14,8 +14,8 @@ use super::{
     workload::ReadWorkload,
 };
 use driftless_model::{
-    Completion, Container, Forward, Forwards, HANDOVER_TIME, HOST_ENDPOINT, NetworkMode, Probes, Protocol,
-    PullPolicy, Role, Strategy, Workload, WorkloadName, proxy_containers, worker_dependency, worker_of,
+    Completion, Container, Dependency, Forward, Forwards, HANDOVER_TIME, HOST_ENDPOINT, NetworkMode, Probes,
+    Protocol, PullPolicy, Role, Strategy, Workload, WorkloadName, proxy_containers, worker_of,
 };
 
 /// Whether the Service needs a proxy.
@@ -146,7 +146,7 @@ fn workloads(service: &Service<'_>, forwards: Forwards) -> [ReadWorkload; 2] {
     let owner = Container { expose: expose.into_iter().collect(), ..owner };
     let mut worker = workload(service, worker, worker_of(&name));
     worker.workload.min_ready = HANDOVER_TIME;
-    worker.workload.after = vec![worker_dependency(&name)];
+    worker.workload.after = vec![Dependency::of_worker(&name)];
     [workload(service, owner, name), worker]
 }
 

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{
-    Condition, Container, Dependency, Forwards, ImageRef, NetworkMode, Peer, RestartPolicy, WorkloadName,
-    label,
-};
+use crate::{Container, Forwards, ImageRef, NetworkMode, Peer, RestartPolicy, WorkloadName, label};
 
 /// The image of the container that holds the namespaces of a pod or of a proxy. The agent imports it, without a registry.
 ///
@@ -78,12 +75,6 @@ pub fn proxy_containers(forwards: &Forwards, proxy: &WorkloadName) -> [Container
         ..base
     };
     [stays, worker]
-}
-
-/// The dependency of a proxy's worker on the container whose network it shares.
-pub fn worker_dependency(proxy: &str) -> Dependency {
-    let workload = WorkloadName(proxy.to_owned());
-    Dependency { workload, condition: Condition::Started, required: true, restart: true }
 }
 
 /// The name of the proxy whose worker has this name.

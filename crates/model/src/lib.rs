@@ -160,7 +160,7 @@ pub use fs_changes::{Author, ChangedFiles, FileChange, FileChangeKind, Inside, K
 pub use hash::{SpecHash, StackHash, digest_hex};
 pub use helper::{
     HANDOVER_TIME, HELPER_IMAGE, PROXY_IMAGE, is_helper_image, is_helper_name, is_made_helper,
-    is_proxy_image, proxy_containers, proxy_of, worker_dependency, worker_of,
+    is_proxy_image, proxy_containers, proxy_of, worker_of,
 };
 pub use hook::{HookOrigin, HookPhase};
 pub use hook_record::{HookRecord, HookRun};

@@ -380,6 +380,14 @@ pub struct Dependency {
     pub restart: bool,
 }
 
+impl Dependency {
+    /// The dependency of a proxy's worker on the container whose network it shares.
+    pub fn of_worker(proxy: &str) -> Self {
+        let workload = WorkloadName(proxy.to_owned());
+        Self { workload, condition: Condition::Started, required: true, restart: true }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Condition {

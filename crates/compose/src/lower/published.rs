@@ -7,8 +7,8 @@ use std::{
 };
 
 use driftless_model::{
-    Container, Finding, Forward, ForwardLimits, Forwards, HANDOVER_TIME, Network, NetworkMode, Port,
-    Protocol, Workload, WorkloadName, proxy_containers, worker_dependency, worker_of,
+    Container, Dependency, Finding, Forward, ForwardLimits, Forwards, HANDOVER_TIME, Network, NetworkMode,
+    Port, Protocol, Workload, WorkloadName, proxy_containers, worker_of,
 };
 
 use crate::{
@@ -230,7 +230,7 @@ fn proxy(
     let owner = Workload::new(workload.origin.clone(), owner);
     let worker = Workload {
         min_ready: HANDOVER_TIME,
-        after: vec![worker_dependency(proxy_name(name).as_str())],
+        after: vec![Dependency::of_worker(proxy_name(name).as_str())],
         ..Workload::new(workload.origin.clone(), worker)
     };
     [owner, worker]

@@ -2,8 +2,8 @@
 //! `1.2 - 1.6`, alternatives with `||`.
 //!
 //! A pre-release such as `1.3.0-rc.1` matches only where the range itself names a pre-release: `>=1.3.0-0`
-//! means "with release candidates". Those of the end of a range are outside: `2.0.0-rc.1` is in none of `^1.3.0-0` and
-//! `>=1.3.0-0 <2`. Build metadata never counts.
+//! means "with release candidates". Those of the end of a range are outside, unless the range names one of them: `2.0.0-rc.1` is in
+//! none of `^1.3.0-0` and `>=1.3.0-0 <2`, and is in `>=2.0.0-0 <2.0.0`. Build metadata never counts.
 //!
 //! The crate `nodejs-semver` (4.2) does not agree: it ignores `!=`, accepts the empty range and `>*`, and does not match
 //! `1.4.0-rc.1` with `>=1.3.0-0`.
@@ -60,7 +60,10 @@ impl VersionRange {
     pub fn matches(&self, version: &Version) -> bool {
         self.alternatives.iter().any(|all| {
             let may_be_prerelease = version.pre.is_empty() || all.iter().any(|it| it.with_prereleases);
-            may_be_prerelease && all.iter().all(|it| it.matches(version))
+            let is_candidate_of_end = all.iter().any(|it| it.is_end_before(version));
+            // `>=2.0.0-0 <2.0.0` are the candidates of 2.0.0.
+            let is_inside = !is_candidate_of_end || all.iter().any(|it| it.names_candidate_of(version));
+            may_be_prerelease && is_inside && all.iter().all(|it| it.matches(version))
         })
     }
 
@@ -80,7 +83,7 @@ impl Comparator {
     fn matches(&self, version: &Version) -> bool {
         let order = version.cmp_precedence(&self.version);
         match self.operator {
-            Operator::Less => order.is_lt() && !self.is_release_of(version),
+            Operator::Less => order.is_lt(),
             Operator::LessOrEqual => order.is_le(),
             Operator::Greater => order.is_gt(),
             Operator::GreaterOrEqual => order.is_ge(),
@@ -89,10 +92,19 @@ impl Comparator {
         }
     }
 
-    /// Whether the own version is the release with the numbers of this one.
-    fn is_release_of(&self, other: &Version) -> bool {
+    /// Whether the range ends before a release with the numbers of this version.
+    fn is_end_before(&self, version: &Version) -> bool {
+        self.operator == Operator::Less && self.version.pre.is_empty() && self.has_numbers_of(version)
+    }
+
+    /// Whether it includes a pre-release with the numbers of this version.
+    fn names_candidate_of(&self, version: &Version) -> bool {
+        self.operator != Operator::NotEqual && !self.version.pre.is_empty() && self.has_numbers_of(version)
+    }
+
+    fn has_numbers_of(&self, other: &Version) -> bool {
         let numbers = |version: &Version| (version.major, version.minor, version.patch);
-        self.version.pre.is_empty() && numbers(&self.version) == numbers(other)
+        numbers(&self.version) == numbers(other)
     }
 }
 
@@ -273,6 +285,10 @@ mod tests {
             ("~1.3.0-0", "1.3.0-rc.1 1.3.0"),
             (">=1.3.0-0 <2.0.0-rc.2", "1.3.0-rc.1 1.3.0 1.4.0-rc.1 1.4.0 2.0.0-rc.1"),
             (">=1.3.0-0 <=2.0.0", all),
+            (">=2.0.0-0 <2.0.0", "2.0.0-rc.1"),
+            (">=2.0.0-rc.1 <2 || ^1.4", "1.4.0 2.0.0-rc.1"),
+            (">=1.3.0-0 <2 || ~1.3.0", below_2),
+            (">=1.3.0-0 <2 !=2.0.0-rc.2", below_2),
         ] {
             assert_eq!(matching(range, all).join(" "), expected, "{range}");
         }

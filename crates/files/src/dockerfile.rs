@@ -14,11 +14,36 @@ struct ImageName {
     place: Range<usize>,
 }
 
+/// A stage of a Dockerfile.
+#[derive(Debug, Default)]
+struct Stage {
+    /// The name from `AS`, in lower case.
+    name: Option<String>,
+    /// The images that it begins from, copies from and mounts.
+    images: Vec<ImageName>,
+    /// The stages that it begins from, copies from and mounts: names in lower case, or numbers.
+    sources: Vec<String>,
+}
+
 /// The images of `FROM`, `COPY --from` and `RUN --mount=from`, without stages. A name with a variable counts if the variable is an `ARG`
 /// before the first `FROM` with a value, from `args` or by default.
 pub fn named_images(dockerfile: &[u8], args: &BTreeMap<String, String>) -> BTreeSet<String> {
     let text = String::from_utf8_lossy(dockerfile);
     image_names(&text, args).into_iter().map(|image| image.name).collect()
+}
+
+/// As [`named_images`], but without those of stages that are not needed for the target, which `BuildKit` does not build. No target stands for
+/// the last stage.
+pub fn images_of_target(
+    dockerfile: &[u8],
+    args: &BTreeMap<String, String>,
+    target: Option<&str>,
+) -> BTreeSet<String> {
+    let text = String::from_utf8_lossy(dockerfile);
+    let stages = stages(&text, args);
+    let needed = needed_stages(&stages, target);
+    let needed = stages.into_iter().enumerate().filter(|(number, _)| needed.contains(number));
+    needed.flat_map(|(_, stage)| stage.images).map(|image| image.name).collect()
 }
 
 /// The Dockerfile with other images in place of these.
@@ -42,39 +67,74 @@ pub fn with_images(
 }
 
 fn image_names(text: &str, args: &BTreeMap<String, String>) -> Vec<ImageName> {
+    stages(text, args).into_iter().flat_map(|stage| stage.images).collect()
+}
+
+fn stages(text: &str, args: &BTreeMap<String, String>) -> Vec<Stage> {
     let instructions = instructions(text);
-    let all_stages: BTreeSet<String> = instructions.iter().filter_map(|words| stage_of(words)).collect();
-    let (mut stages, mut variables) = (BTreeSet::new(), BTreeMap::new());
-    let (mut images, mut has_begun): (Vec<ImageName>, bool) = (Vec::new(), false);
+    let all_names: BTreeSet<String> = instructions.iter().filter_map(|words| stage_of(words)).collect();
+    let (mut stages, mut variables): (Vec<Stage>, _) = (Vec::new(), BTreeMap::new());
     for words in &instructions {
         let Some((keyword, operands)) = words.split_first() else { continue };
         match keyword.text.to_ascii_uppercase().as_str() {
-            "ARG" if !has_begun => operands.iter().for_each(|word| declare(word.text, args, &mut variables)),
+            "ARG" if stages.is_empty() => {
+                operands.iter().for_each(|word| declare(word.text, args, &mut variables));
+            }
             "FROM" => {
-                has_begun = true;
+                let mut stage = Stage { name: stage_of(words), ..Stage::default() };
                 let base = operands.iter().find(|word| !word.is_flag());
-                let image = base.and_then(|word| {
-                    Some(ImageName { name: resolve(word.text, &variables)?, place: word.place() })
-                });
-                images.extend(image.filter(|image| !stages.contains(&image.name.to_lowercase())));
-                stages.extend(stage_of(words));
+                let base = base.and_then(|word| Some((resolve(word.text, &variables)?, word.place())));
+                if let Some((name, place)) = base {
+                    let lower = name.to_lowercase();
+                    if stages.iter().any(|earlier| earlier.name.as_ref() == Some(&lower)) {
+                        stage.sources.push(lower);
+                    } else {
+                        stage.images.push(ImageName { name, place });
+                    }
+                }
+                stages.push(stage);
             }
             "COPY" | "RUN" => {
-                // A number is that of a stage.
-                let is_stage = |name: &str| {
-                    name.bytes().all(|byte| byte.is_ascii_digit())
-                        || all_stages.contains(&name.to_lowercase())
-                };
+                let Some(stage) = stages.last_mut() else { continue };
                 let flags = operands.iter().take_while(|word| word.is_flag());
                 let sources = flags.flat_map(|flag| flag.sources());
-                let named = sources.filter(|word| !word.text.contains('$') && !is_stage(word.text));
-                images
-                    .extend(named.map(|word| ImageName { name: word.text.to_owned(), place: word.place() }));
+                for word in sources.filter(|word| !word.text.contains('$')) {
+                    let lower = word.text.to_lowercase();
+                    // A number is that of a stage.
+                    if lower.bytes().all(|byte| byte.is_ascii_digit()) || all_names.contains(&lower) {
+                        stage.sources.push(lower);
+                    } else {
+                        stage.images.push(ImageName { name: word.text.to_owned(), place: word.place() });
+                    }
+                }
             }
             _ => {}
         }
     }
-    images
+    stages
+}
+
+/// The numbers of the stages that a target needs; without one, those that the last stage needs.
+fn needed_stages(stages: &[Stage], target: Option<&str>) -> BTreeSet<usize> {
+    let mut open: Vec<usize> = match target {
+        Some(target) => stages_named(stages, &target.to_lowercase()),
+        None => stages.len().checked_sub(1).into_iter().collect(),
+    };
+    let mut needed = BTreeSet::new();
+    while let Some(number) = open.pop() {
+        if needed.insert(number) {
+            let sources = stages.get(number).into_iter().flat_map(|stage| &stage.sources);
+            open.extend(sources.flat_map(|source| stages_named(stages, source)));
+        }
+    }
+    needed
+}
+
+/// The numbers of the stages that a name in lower case or a number may mean.
+fn stages_named(stages: &[Stage], name: &str) -> Vec<usize> {
+    let is_named =
+        |(number, stage): &(usize, &Stage)| stage.name.as_deref() == Some(name) || number.to_string() == name;
+    stages.iter().enumerate().filter(is_named).map(|(number, _)| number).collect()
 }
 
 /// The name that `FROM … AS` gives to a stage, in lower case.
@@ -292,6 +352,21 @@ mod tests {
         let text = "FROM a AS One\nFROM one\nCOPY --chmod=755 --from=b /x /x\nCOPY --from=ONE /x /x\nCOPY --from=0 /x /x\n\
                     RUN --mount=type=bind,from=c,target=/c --mount=type=cache,target=/d make --from=e\n";
         assert_eq!(names(text, &[]), ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn stages_that_a_target_does_not_need_name_no_image() {
+        let text = "FROM a AS One\nFROM b AS two\nFROM one AS three\nCOPY --from=c /x /x\nFROM d AS four\nCOPY --from=1 /x /x\n\
+                    RUN --mount=from=Three,target=/x make\nFROM e\n";
+        let of = |target: Option<&str>| -> Vec<String> {
+            images_of_target(text.as_bytes(), &BTreeMap::new(), target).into_iter().collect()
+        };
+        assert_eq!(of(None), ["e"]);
+        assert_eq!(of(Some("ONE")), ["a"]);
+        assert_eq!(of(Some("three")), ["a", "c"]);
+        assert_eq!(of(Some("2")), ["a", "c"]);
+        assert_eq!(of(Some("four")), ["a", "b", "c", "d"]);
+        assert_eq!(of(Some("five")), [""; 0]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use driftless_files::{Context, Files, context::DOCKERFILE, dockerfile::named_images};
+use driftless_files::{Context, Files, context::DOCKERFILE, dockerfile::images_of_target};
 use driftless_model::{
     Build, Dockerfile, Finding, ImageRef, MountSource, PullPolicy, Workload, WorkloadName, is_helper_name,
 };
@@ -56,7 +56,7 @@ struct BuiltService {
     name: String,
     /// All its names without the digest.
     tags: BTreeSet<String>,
-    /// The images that its Dockerfile names.
+    /// The images that its Dockerfile names for its target.
     named: BTreeSet<String>,
 }
 
@@ -115,7 +115,7 @@ impl Builds {
         let service = BuiltService {
             place: section.place.clone(),
             tags: build.tags.iter().map(|tag| familiar(tag)).collect(),
-            named: named_images(&dockerfile, &build.args),
+            named: images_of_target(&dockerfile, &build.args, build.target.as_deref()),
             name,
         };
         self.services.insert(WorkloadName(key.to_owned()), service);

@@ -799,6 +799,27 @@ fn images_of_other_services_are_part_of_the_content() {
 }
 
 #[test]
+fn target_is_built_from_the_images_of_its_own_stages() {
+    let service = |name: &str| format!("  {name}: {{build: {{context: ./all, target: {name}}}}}\n");
+    let services: String = ["a", "b", "c"].map(service).concat();
+    let compose = format!("name: shop\nservices:\n{services}  tool: {{build: ./tool}}\n");
+    let images = |tool: &str| -> Vec<String> {
+        let all = "FROM alpine AS a\nFROM shop-a AS b\nCOPY --from=shop-tool /x /x\nFROM shop-b AS c\n";
+        let files = [
+            ("app/compose.yaml", compose.as_str()),
+            ("app/all/Dockerfile", all),
+            ("app/tool/Dockerfile", tool),
+        ];
+        let stack = stack(&files, at("app"));
+        let image = |name: &str| stack.workloads[&WorkloadName::from(name)].container.image.clone();
+        ["a", "b", "c"].map(image).to_vec()
+    };
+    let (one, other) = (images("FROM scratch\n"), images("FROM scratch\nENV A=1\n"));
+    assert_eq!(one[0], other[0]);
+    assert!(one[1] != other[1] && one[2] != other[2], "{one:?} {other:?}");
+}
+
+#[test]
 fn images_that_are_built_from_each_other_are_refused() {
     let compose = "services:\n  a: {build: {context: ., dockerfile_inline: FROM shop-b}}\n  b:\n    build: {context: ., \
                    dockerfile_inline: FROM shop-a}\n  c: {build: {context: ., dockerfile_inline: FROM shop-b}}\nname: shop\n";

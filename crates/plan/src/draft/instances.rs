@@ -13,7 +13,7 @@ use crate::{
     draft::Draft,
     facts::{
         Facts,
-        jobs::was_created_for_job,
+        jobs::has_volumes_of_one_try,
         namespaces::guests,
         standing::{crash_of, is_up},
     },
@@ -41,7 +41,8 @@ impl Draft<'_> {
         }
         // The ones that its workload is to have again were noted before.
         let is_left = self.plan.left_volumes.contains_key(&instance.instance.to_string());
-        let with_volumes = !is_left && was_created_for_job(self.facts.target, self.facts.observed, instance);
+        let with_volumes =
+            !is_left && has_volumes_of_one_try(self.facts.target, self.facts.observed, instance);
         let removal = Action::RemoveInstance { container: instance.into(), with_volumes };
         let step = self.push(removal, cause.clone(), after);
         self.removed.insert(instance.id.clone(), step);

@@ -172,9 +172,16 @@ pub(crate) fn is_fed(job: &Job, known: &JobRecord) -> bool {
     job.completions.is_none() && !known.done.is_empty()
 }
 
-/// Whether a container, or the pod that it is a part of, was created for a Job, a run of a CronJob or a hook. Each try begins with new
-/// anonymous volumes, so no other container takes over those of such a one.
-pub(crate) fn was_created_for_job(target: &Target<'_>, observed: &Observed, container: &Instance) -> bool {
+/// Whether no other container takes over the anonymous volumes of this one. It, or the pod that it is a part of, was created for a Job, a run
+/// of a CronJob or a hook, and each try of these begins with new ones. A Deployment that follows a Job of its name takes them over.
+pub(crate) fn has_volumes_of_one_try(target: &Target<'_>, observed: &Observed, container: &Instance) -> bool {
+    let desired = target.stack.workloads.get(&container.instance.workload.whole());
+    desired.is_none_or(|desired| desired.job_or_template().is_some())
+        && was_created_for_job(target, observed, container)
+}
+
+/// Whether a container, or the pod that it is a part of, was created for a Job, a run of a CronJob or a hook.
+fn was_created_for_job(target: &Target<'_>, observed: &Observed, container: &Instance) -> bool {
     let pod = container.part.as_ref().and_then(|of| observed.instances.get(&of.pod));
     let pod = pod.unwrap_or(container);
     let has = |name: &str| pod.config.labels.contains_key(name);

@@ -127,13 +127,7 @@ fn removals(stage: &mut Stage) -> Vec<bool> {
     all
 }
 
-#[test]
-fn only_containers_of_a_job_lose_their_volumes() {
-    let mut job = stage(&manifest("good:1", "Never", "  ttlSecondsAfterFinished: 10"));
-    assert_eq!(removals(&mut job), [true]);
-    // A Deployment that becomes a Job of the same name may have data there.
-    let mut service = stage(
-        "apiVersion: apps/v1
+const DEPLOYMENT: &str = "apiVersion: apps/v1
 kind: Deployment
 metadata: {name: work}
 spec:
@@ -142,11 +136,31 @@ spec:
     metadata: {labels: {app: work}}
     spec:
       containers: [{name: work, image: 'long:1'}]
-",
-    );
+";
+
+#[test]
+fn only_containers_of_a_job_lose_their_volumes() {
+    let mut job = stage(&manifest("good:1", "Never", "  ttlSecondsAfterFinished: 10"));
+    assert_eq!(removals(&mut job), [true]);
+    // A Deployment that becomes a Job of the same name may have data there.
+    let mut service = stage(DEPLOYMENT);
     assert_eq!(removals(&mut service), [false; 0]);
     service.stack = stack(&manifest("good:1", "Never", ""));
     assert_eq!(removals(&mut service), [false]);
+}
+
+#[test]
+fn deployment_takes_over_the_volumes_of_a_job_of_its_name() {
+    let mut stage = stage(&manifest("good:1", "Never", ""));
+    assert_eq!(removals(&mut stage), [false; 0]);
+    for container in stage.world.observed.instances.values_mut() {
+        container.anonymous_volumes.insert("/data".to_owned(), "restored".to_owned());
+    }
+    stage.stack = stack(DEPLOYMENT);
+    assert_eq!(removals(&mut stage), [false]);
+    let volumes = stage.world.observed.instances.values().map(|container| &container.anonymous_volumes);
+    let volumes: Vec<&str> = volumes.flat_map(BTreeMap::values).map(String::as_str).collect();
+    assert_eq!(volumes, ["restored"]);
 }
 
 #[test]

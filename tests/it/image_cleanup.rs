@@ -176,6 +176,17 @@ async fn image_that_somebody_brought_back_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn image_that_is_loaded_again_at_once_is_kept() {
+    let simulation = with_two_unneeded_images().await;
+    let loaded = simulation.docker.remove_image_by_hand("web:1").unwrap();
+    simulation.docker.load_image_by_hand("web:1", loaded);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let images = simulation.handle().images().unwrap().clone();
+    let cleanup = images.clean_up(&ONE, None).await.unwrap();
+    assert_eq!(unneeded(&cleanup.removed), ["web:2"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn list_of_images_forgets_those_that_are_gone() {
     let simulation = with_two_unneeded_images().await;
     let loaded = simulation.docker.remove_image_by_hand("web:1").unwrap();

@@ -1,12 +1,9 @@
 //! The images of the engine: notes which ones the agent brings, says what each one is kept for, and removes those that
 //! nothing needs.
 
-use std::{collections::BTreeSet, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, future::Future, pin::Pin, sync::Arc};
 
-use tokio::{
-    sync::{Mutex, broadcast::error::RecvError},
-    time::sleep,
-};
+use tokio::sync::{Mutex, broadcast::error::RecvError};
 use tokio_util::sync::CancellationToken;
 
 use driftless_clock::Clock;
@@ -21,9 +18,6 @@ use crate::error::chain;
 
 /// An answer that is being made. An error is in words.
 type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
-
-/// Images that are removed within this time are forgotten together.
-const TOGETHER: Duration = Duration::from_secs(10);
 
 /// The images of the engine.
 pub trait Images: Send + Sync {
@@ -147,20 +141,24 @@ async fn forget_gone<D: Docker>(docker: &D, store: &Store) -> Result<Vec<ListedI
     Ok(listed)
 }
 
-/// Forgets the images that the engine says are removed, until stopped.
+/// Forgets the images that the engine says are removed, until stopped. It does so at once, because somebody may load one again from a file.
 pub(crate) async fn forget_removed_images<D: Docker>(docker: Arc<D>, store: Store, stop: CancellationToken) {
     let forgetting = async {
         let mut events = docker.events();
         loop {
-            match events.recv().await {
-                Ok(event) if !is_removal(&event) => continue,
-                // A removal may be among the lost ones.
-                Ok(_) | Err(RecvError::Lagged(_)) => {}
+            let event = events.recv().await;
+            let forgotten = match event {
+                Ok(EngineEvent::ObjectChanged { kind, action, name, .. }) if is_removal(&kind, &action) => {
+                    forget_removed(&store, &name)
+                }
+                // Removals may have been missed.
+                Ok(EngineEvent::Connected) | Err(RecvError::Lagged(_)) => {
+                    forget_missed(&*docker, &store).await
+                }
+                Ok(_) => continue,
                 Err(RecvError::Closed) => return,
-            }
-            sleep(TOGETHER).await;
-            events = docker.events();
-            if let Err(error) = forget_gone(&*docker, &store).await {
+            };
+            if let Err(error) = forgotten {
                 tracing::debug!(
                     error,
                     "could not forget images that are gone; the next list of images does it"
@@ -175,9 +173,32 @@ pub(crate) async fn forget_removed_images<D: Docker>(docker: Arc<D>, store: Stor
 }
 
 /// Whether an image was removed. Docker says `delete`.
-fn is_removal(event: &EngineEvent) -> bool {
-    let EngineEvent::ObjectChanged { kind, action, .. } = event else { return false };
-    kind == "image" && matches!(action.as_str(), "delete" | "remove")
+fn is_removal(kind: &str, action: &str) -> bool {
+    kind == "image" && matches!(action, "delete" | "remove")
+}
+
+/// Forgets the image that an event of the engine names.
+fn forget_removed(store: &Store, name: &str) -> Result<(), String> {
+    let mut removed = store.brought_images().map_err(|error| chain(&error))?;
+    removed.retain(|image| is_meant(image, name));
+    if removed.is_empty() {
+        return Ok(());
+    }
+    store.forget_brought_images(&removed).map_err(|error| chain(&error))
+}
+
+/// Whether an event names this image: Docker by its id, Podman also without `sha256:` or by a name.
+fn is_meant(image: &BroughtImage, name: &str) -> bool {
+    let known = ListedImage { id: image.id.clone(), names: image.names.clone(), ..ListedImage::default() };
+    known.is_named(name) || image.id.strip_prefix("sha256:") == Some(name)
+}
+
+/// Forgets the images that were removed while no event was heard. The engine is not asked if the agent has brought none.
+async fn forget_missed<D: Docker>(docker: &D, store: &Store) -> Result<(), String> {
+    if store.brought_images().map_err(|error| chain(&error))?.is_empty() {
+        return Ok(());
+    }
+    forget_gone(docker, store).await.map(drop)
 }
 
 /// A pull or a build that is under way. Its end is noted when this is dropped, because a round that finds the image ends the
@@ -254,5 +275,25 @@ async fn note_brought<D: Docker>(
             image = image.id,
             "could not note an image; it will not be cleaned up"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_name_images_by_id_or_name() {
+        let image = BroughtImage {
+            id: "sha256:ab12".to_owned(),
+            names: BTreeSet::from(["docker.io/library/web:1".to_owned()]),
+            at: driftless_model::Timestamp(0),
+            is_pulled: true,
+        };
+        for (name, is_its) in
+            [("sha256:ab12", true), ("ab12", true), ("web:1", true), ("sha256:ab13", false), ("web:2", false)]
+        {
+            assert_eq!(is_meant(&image, name), is_its, "{name}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use driftless_clock::Clock;
 use driftless_docker::{Docker, EngineEvent, ImageParents};
 use driftless_model::{
-    BroughtImage, DiskSpace, FreeSpace, ImageCleanup, ImageRetention, ImageUse, ListedImage,
+    BroughtImage, DiskSpace, FreeSpace, ImageCleanup, ImageRetention, ImageUse, KeepReason, ListedImage,
 };
 use driftless_plan::image_uses;
 use driftless_store::Store;
@@ -80,6 +80,7 @@ impl<D: Docker> EngineImages<D> {
         let mut cleanup = ImageCleanup { disk: self.disk(min_free).await?, ..ImageCleanup::default() };
         let known = self.store.brought_images().map_err(|error| chain(&error))?;
         let (listed, uses) = self.list_uses(retention).await?;
+        let may_remove_parents = !keeps_nameless(&uses, &listed);
         for image in uses.into_iter().filter(ImageUse::is_unneeded) {
             let is_enough = |(floor, disk): (FreeSpace, DiskSpace)| !floor.is_more_than(disk);
             if min_free.zip(cleanup.disk).is_some_and(is_enough) {
@@ -87,7 +88,8 @@ impl<D: Docker> EngineImages<D> {
             }
             let Some(found) = listed.iter().find(|found| found.id == image.id) else { continue };
             let is_built = known.iter().any(|known| known.id == image.id && !known.is_pulled);
-            let parents = if is_built { ImageParents::Remove } else { ImageParents::Keep };
+            let parents =
+                if is_built && may_remove_parents { ImageParents::Remove } else { ImageParents::Keep };
             match self.docker.remove_image(found, parents).await {
                 Ok(()) => {
                     tracing::info!(image = image.id, names = ?image.names, "removed an image that nothing needs");
@@ -126,6 +128,17 @@ impl<D: Docker> Images for EngineImages<D> {
     fn prune_build_cache(&self, keep: u64) -> Answer<'_, u64> {
         Box::pin(async move { self.docker.prune_build_cache(keep).await.map_err(|error| chain(&error)) })
     }
+}
+
+/// Whether an image without a name is to stay, such as one that a revision needs by its digest. Podman removes it as a parent of another one.
+/// Those of the stages of a build, which no registry had, do not count.
+fn keeps_nameless(uses: &[ImageUse], listed: &[ListedImage]) -> bool {
+    let is_pulled =
+        |image: &ImageUse| listed.iter().any(|found| found.id == image.id && !found.digests.is_empty());
+    uses.iter().filter(|image| image.names.is_empty()).any(|image| {
+        let mut reasons = image.kept_for.iter();
+        reasons.any(|reason| *reason != KeepReason::NotBrought || is_pulled(image))
+    })
 }
 
 /// Forgets the images that the engine does not have any more, so that one that somebody else brings back is not taken for the agent's.
@@ -281,6 +294,26 @@ async fn note_brought<D: Docker>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parents_stay_if_an_image_without_a_name_is_needed() {
+        let revision = KeepReason::Revision { app: "shop".into(), number: 3 };
+        for (name, kept_for, digest, is_kept) in [
+            (None, vec![revision.clone()], None, true),
+            (None, vec![KeepReason::NotBrought], Some("redis@sha256:d1"), true),
+            (None, vec![KeepReason::NotBrought], None, false),
+            (None, Vec::new(), Some("redis@sha256:d1"), false),
+            (Some("redis:7"), vec![revision], Some("redis@sha256:d1"), false),
+        ] {
+            let set =
+                |text: Option<&str>| -> BTreeSet<String> { text.map(str::to_owned).into_iter().collect() };
+            let (id, names) = ("sha256:ab12".to_owned(), set(name));
+            let digests = set(digest);
+            let listed = ListedImage { id: id.clone(), digests, ..ListedImage::default() };
+            let image = ImageUse { id, names, bytes: 1, brought_at: None, kept_for };
+            assert_eq!(keeps_nameless(std::slice::from_ref(&image), &[listed]), is_kept, "{image:?}");
+        }
+    }
 
     #[test]
     fn events_name_images_by_id_or_name() {

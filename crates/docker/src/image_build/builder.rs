@@ -93,7 +93,10 @@ impl Builder {
         let session =
             if needs_classic { None } else { Session::open(self.connection.transport(), &job).await? };
         let mut query = job.query(platform.as_deref())?;
-        if !job.is_pulling() && Box::pin(self.has_base_of_another(&job)).await? {
+        if !job.is_pulling()
+            && let Some(reason) = Box::pin(self.reason_to_pull(&job)).await?
+        {
+            check_pull(build, &reason)?;
             query.push(("pull", "1".to_owned()));
         }
         let Some(session) = session else {
@@ -155,10 +158,10 @@ impl Builder {
         Ok(free)
     }
 
-    /// Whether the build begins from an image that was built for another application, which does not share it. Such an image may only
-    /// have the name of one of a registry, so all are pulled. So they are instead of an older image of the application, which has a name
-    /// that newer ones do not get.
-    async fn has_base_of_another(&self, job: &BuildJob) -> Result<bool, BuildFailure> {
+    /// Why all base images are pulled, in words: the build begins from an image that was built for another application, which does not share
+    /// it. Such an image may only have the name of one of a registry. So they are instead of an older image of the application, which has
+    /// a name that newer ones do not get.
+    async fn reason_to_pull(&self, job: &BuildJob) -> Result<Option<String>, BuildFailure> {
         let mut images = job.base_images();
         images.retain(|image| is_reference(image));
         let build = &job.build;
@@ -167,11 +170,18 @@ impl Builder {
             let found = self.labels(image).await?.unwrap_or_default();
             let is_of_another =
                 label::is_built_for_another_alone(app, |name| found.get(name).map(String::as_str));
-            if is_of_another || is_left_behind(image, &found, build) {
-                return Ok(true);
+            if is_of_another {
+                let reason = format!("`{image}` was built for another application, which does not share it");
+                return Ok(Some(reason));
+            }
+            if is_left_behind(image, &found, build) {
+                let reason =
+                    format!("the policy `otherApplications` does not give built images the name `{image}`");
+                return Ok(Some(reason));
             }
         }
-        Ok(images.len() > MAX_BASE_IMAGES)
+        let has_too_many = images.len() > MAX_BASE_IMAGES;
+        Ok(has_too_many.then(|| format!("the Dockerfile names more than {MAX_BASE_IMAGES} images")))
     }
 
     /// The labels of an image, if there is one of this name. No image has a name that the engine refuses.
@@ -199,6 +209,15 @@ impl Builder {
         let wanted = build.platforms.join(", ");
         Err(BuildFailure::Build(format!("the engine builds for {own}, and the manifest asks for {wanted}")))
     }
+}
+
+/// Fails if the application builds one of the images that are to be pulled: no registry has it, and the engine's error would name that one.
+fn check_pull(build: &Build, reason: &str) -> Result<(), BuildFailure> {
+    let Some(own) = build.bases.keys().next() else { return Ok(()) };
+    Err(BuildFailure::Build(format!(
+        "{reason}, so all images of the Dockerfile would have to be pulled, and no registry has `{own}` of this application: remove one of \
+         them from the Dockerfile"
+    )))
 }
 
 /// Whether the policy of the application lets a built image have a name.
@@ -280,6 +299,16 @@ mod tests {
         ] {
             assert_eq!(gives_name_to(&labels(found), &build_with(build)), gives, "{found:?} {build:?}");
         }
+    }
+
+    #[test]
+    fn image_of_another_application_is_named_by_the_error() {
+        let reason = "`tools-cli` was built for another application, which does not share it";
+        assert!(check_pull(&build_with(&[OWN, ALONE]), reason).is_ok());
+        let bases = BTreeMap::from([("shop-base".to_owned(), "shop-base:00".to_owned())]);
+        let error = check_pull(&Build { bases, ..build_with(&[OWN, ALONE]) }, reason).unwrap_err();
+        let is_named = |message: &str| message.starts_with(reason) && message.contains("`shop-base`");
+        assert!(matches!(&error, BuildFailure::Build(message) if is_named(message)), "{error:?}");
     }
 
     #[test]

@@ -25,7 +25,7 @@ use std::{
 use rustix::fs::OFlags;
 
 use crate::{
-    contents::{ContentDir, fail},
+    contents::{ContentDir, Visibility, fail},
     error::Error,
     overwrite::overwrite_bytes,
     safe_path::{self, Folder, OPEN_FOLDER, PathError},
@@ -155,11 +155,7 @@ impl ContentDir {
             file_parts(path).map_err(path_error(&folder.join(path)))?;
         }
         let is_damaged = read.is_none();
-        let before = read.unwrap_or_else(|| {
-            let list = list.display();
-            tracing::warn!(%app, %list, "the list of copied files is damaged; present files stay as they are until they change in Git");
-            tracked.iter().map(|(path, file)| (path.clone(), CopiedFile::Whole(file.id.clone()))).collect()
-        });
+        let before = read.unwrap_or_else(|| self.presumed_copies(&list, &folder, &tracked));
         let begun = begun(&before, &tracked);
         if is_damaged || begun != before {
             write_list(&list, &begun)?;
@@ -254,6 +250,23 @@ impl ContentDir {
         };
         create().map_err(fail("create the application's folder", &folder))?;
         Ok(folder)
+    }
+
+    /// The copied files if their list is damaged. A present file counts as changed by a container, unless it is as Git has it or, as far as
+    /// its content is still in the state directory, had it.
+    fn presumed_copies(&self, list: &Path, folder: &Path, tracked: &BTreeMap<String, TrackedFile>) -> Copied {
+        let (mut copied, mut changed) = (Copied::new(), Vec::new());
+        for (path, file) in tracked {
+            let other = present_id(folder, path).filter(|found| *found != file.id);
+            let earlier = other.clone().filter(|id| self.path(id, Visibility::Public).exists());
+            if other.is_some() && earlier.is_none() {
+                changed.push(path);
+            }
+            copied.insert(path.clone(), CopiedFile::Whole(earlier.unwrap_or_else(|| file.id.clone())));
+        }
+        let list = list.display();
+        tracing::warn!(%list, ?changed, "the list of copied files is damaged; files that differ from Git stay as they are until Git changes them the next time: remove a file to get that of Git");
+        copied
     }
 
     /// The files of the repository, with folders resolved into their files.
@@ -468,6 +481,15 @@ fn remove_empty_parents(
         }
     }
     Ok(())
+}
+
+/// The digest of a file of the folder. `None` if there is none, or it cannot be read.
+fn present_id(folder: &Path, path: &str) -> Option<ContentId> {
+    let (name, parents) = file_parts(path).ok()?;
+    let parent = Folder::open(folder).ok()?.find(&parents).ok()??;
+    let entry = parent.entry(name);
+    let is_file = fs::symlink_metadata(&entry).is_ok_and(|found| found.is_file());
+    if is_file { read_id(&entry) } else { None }
 }
 
 /// The digest of a file. `None` if it is not a readable file, or larger than any tracked one.

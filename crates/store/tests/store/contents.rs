@@ -433,6 +433,19 @@ fn files_of_an_interrupted_copy_are_copied_again() {
 }
 
 #[test]
+fn commit_replaces_a_copy_of_the_one_before_without_the_list() {
+    let files = Files::new();
+    let first = [("a.conf", "1"), ("b.conf", "1")];
+    files.dir.write(&tracked(&first).1, Visibility::Public).unwrap();
+    files.sync(&first).unwrap();
+    fs::write(files.folder().join("b.conf"), "changed by its container").unwrap();
+    fs::write(files.folder().with_file_name("shop.files.json"), "{").unwrap();
+    files.sync(&[("a.conf", "2"), ("b.conf", "1")]).unwrap();
+    assert_eq!(files.text("a.conf"), "2");
+    assert_eq!(files.text("b.conf"), "changed by its container");
+}
+
+#[test]
 fn list_of_an_earlier_release_is_read() {
     let files = Files::new();
     let (ids, _) = tracked(&[("a.conf", "1"), ("gone", "1")]);

@@ -381,7 +381,7 @@ pub struct Dependency {
 }
 
 impl Dependency {
-    /// The dependency of a proxy's worker on the container whose network it shares.
+    /// The dependency of a proxy's worker on the container that holds its network.
     pub fn of_worker(proxy: &str) -> Self {
         let workload = WorkloadName(proxy.to_owned());
         Self { workload, condition: Condition::Started, required: true, restart: true }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::pedantic)]
 
+// Built images, by their content.
+mod builds;
 // Fixtures and their snapshots: stacks, findings, contents.
 mod compose;
 // The canonical form, compared with the reference parser.

@@ -10,8 +10,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    AppName, Claims, Condition, Container, Dependency, Health, Instance, MountSource, Peer, Port, SpecHash,
-    State, Subject, Update, Workload, WorkloadName,
+    AppName, Attempt, Claims, Condition, Container, Dependency, Health, Instance, MountSource, Peer, Port,
+    SpecHash, State, Subject, Update, Workload, WorkloadName,
 };
 
 use crate::{
@@ -28,6 +28,9 @@ use crate::{
 
 /// The time after which it is checked whether a process of the host still holds a port.
 const PROCESS_CHECK: Duration = Duration::from_secs(10);
+
+/// The number of failures in a row after which a container counts as one that cannot start.
+const FAILURES_OF_OBSTRUCTED: u32 = 3;
 
 /// Why new instances cannot be created in this round, if they cannot.
 pub(crate) enum Preconditions {
@@ -254,7 +257,7 @@ fn reason_unmet(draft: &Draft<'_>, dependency: &Dependency, needed: NeededVersio
 }
 
 /// Whether something is in the way of the containers that a workload lacks: somebody else has its fixed name or a port, a network or
-/// volume cannot be had, or the engine refused the last creation or start.
+/// volume cannot be had, or the engine rejects its definition or has failed to create or start it several times in a row.
 fn is_obstructed(draft: &Draft<'_>, subject: Subject<'_>, replicas: u32) -> bool {
     let Subject { name, workload } = subject;
     let facts = draft.facts;
@@ -264,7 +267,12 @@ fn is_obstructed(draft: &Draft<'_>, subject: Subject<'_>, replicas: u32) -> bool
         claims.holder(port).is_some_and(|holder| gives_up_elsewhere(draft, holder, port).is_none())
     };
     let stack = facts.stack_of(subject);
-    let is_refused = |slot: u32| facts.record.failures.contains_key(&facts.container_name(stack, name, slot));
+    // An error that ends soon is no reason to give up the order.
+    let is_refused = |slot: u32| {
+        let object = facts.container_name(stack, name, slot);
+        let has_failed = |attempt: &Attempt| attempt.count >= FAILURES_OF_OBSTRUCTED;
+        facts.record.rejected.contains(&object) || facts.record.failures.get(&object).is_some_and(has_failed)
+    };
     is_named
         || workload.container.ports.iter().any(is_held)
         || needs(draft, workload).is_none()

@@ -239,15 +239,22 @@ fn pause_for_a_container_of_others_ends_with_that_one() {
 fn optional_dependency_that_cannot_start_blocks_nobody() {
     let port =
         HeldPort { port: 9090, protocol: Protocol::Tcp, ip: None, by: Claims::HOST_PROCESS.to_owned() };
-    let refused = Attempt { count: 1, next: NOON, error: "could not create: no such device".to_owned() };
+    let failed = |count| Attempt { count, next: NOON, error: "could not create: no such device".to_owned() };
+    let fail = |stage: &mut Stage, count| {
+        stage.record.failures.insert("shop-metrics-1".to_owned(), failed(count));
+    };
     let outside = Network { external: true, ..Network::default() };
-    let obstacles: [(&str, &dyn Fn(&mut Stage)); 4] = [
+    let obstacles: [(&str, &dyn Fn(&mut Stage)); 6] = [
         ("nothing", &|_: &mut Stage| {}),
         ("port", &|stage: &mut Stage| {
             stage.world.observed.claims.ports.insert(port.clone());
         }),
-        ("refusal", &|stage: &mut Stage| {
-            stage.record.failures.insert("shop-metrics-1".to_owned(), refused.clone());
+        // The next try may succeed.
+        ("one failure", &|stage: &mut Stage| fail(stage, 1)),
+        ("failures", &|stage: &mut Stage| fail(stage, 3)),
+        ("rejection", &|stage: &mut Stage| {
+            fail(stage, 1);
+            stage.record.rejected.insert("shop-metrics-1".to_owned());
         }),
         ("network", &|stage: &mut Stage| {
             stage.stack.networks.insert("outside".to_owned(), outside.clone());
@@ -273,7 +280,8 @@ fn optional_dependency_that_cannot_start_blocks_nobody() {
             let is_created = plan.steps.iter().any(|step| {
                 matches!(&step.action, Action::CreateInstance(creation) if creation.instance.is_of(&"web".into()))
             });
-            assert_eq!(is_created, !required && obstacle != "nothing", "{obstacle}: {plan}");
+            let is_obstructed = !["nothing", "one failure"].contains(&obstacle);
+            assert_eq!(is_created, !required && is_obstructed, "{obstacle}: {plan}");
         }
     }
 }

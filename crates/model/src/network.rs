@@ -53,6 +53,16 @@ impl Network {
         let ranges = self.ipam.iter().filter(move |_| is_bridge);
         ranges.filter_map(|(subnet, ..)| IpNetwork::parse_subnet(subnet.as_deref()?))
     }
+
+    /// Its ranges of addresses that are not in their subnets, each with its subnet. Docker 25 and later refuse them.
+    pub fn ranges_outside(&self) -> impl Iterator<Item = (IpNetwork, IpNetwork)> {
+        let is_checked = !self.external && self.ipam_driver.is_none();
+        self.ipam.iter().filter(move |_| is_checked).filter_map(|(subnet, _, range)| {
+            let subnet = IpNetwork::parse_subnet(subnet.as_deref()?)?;
+            let range = IpNetwork::parse_subnet(range.as_deref()?)?;
+            (!subnet.covers(range)).then_some((range, subnet))
+        })
+    }
 }
 
 #[expect(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

@@ -61,7 +61,7 @@ fn pool<'a>(network: &mut Network, item: Value<'a>) -> Pool<'a> {
     Pool { item, subnet: filled(subnet), gateway: filled(gateway), range: filled(range) }
 }
 
-/// Reports a range that each engine refuses. The engine says so only when the network is created, and by then a network that it
+/// Reports addresses that an engine refuses. The engine says so only when the network is created, and by then a network that it
 /// replaces would be gone.
 pub(crate) fn check(pool: &Pool<'_>) {
     let Pool { item, subnet, gateway, range } = pool;
@@ -84,7 +84,9 @@ pub(crate) fn check(pool: &Pool<'_>) {
         && let Some(range) = read_subnet(text, value)
         && !subnet.covers(range)
     {
-        value.error(format!("the range {text} is not in the subnet {subnet}"));
+        value.warning(format!(
+            "the range {text} is not in the subnet {subnet}, which Docker 25 and later refuse"
+        ));
     }
 }
 

@@ -10,8 +10,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    AppName, Attempt, Claims, Condition, Container, Dependency, Health, Instance, MountSource, Peer, Port,
-    SpecHash, State, Subject, Update, Workload, WorkloadName,
+    AppName, Attachment, Attempt, Claims, Condition, Container, Dependency, Health, Instance, MountSource,
+    Peer, Port, SpecHash, State, Subject, Update, Workload, WorkloadName,
 };
 
 use crate::{
@@ -90,7 +90,7 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
         return Preconditions::Unmet;
     };
     draft.peers.insert(name.clone(), peers);
-    let Some(provided) = needs(draft, workload) else { return Preconditions::Unmet };
+    let Some(provided) = needs(draft, subject) else { return Preconditions::Unmet };
     // All images of the commit, not only its own: nothing is stopped for a version that is not complete.
     let mut after: Vec<usize> = draft.pull_steps().into_iter().chain(provided).collect();
     match contest(draft, subject) {
@@ -275,14 +275,17 @@ fn is_obstructed(draft: &Draft<'_>, subject: Subject<'_>, replicas: u32) -> bool
     };
     is_named
         || workload.container.ports.iter().any(is_held)
-        || needs(draft, workload).is_none()
+        || needs(draft, subject).is_none()
         || (1..=replicas).any(is_refused)
 }
 
 /// The steps that provide its networks and volumes; `None` while one of them cannot be had.
-fn needs(draft: &Draft<'_>, workload: &Workload) -> Option<Vec<usize>> {
+fn needs(draft: &Draft<'_>, Subject { name, workload }: Subject<'_>) -> Option<Vec<usize>> {
     let mut after = Vec::new();
-    for network in workload.container.networks().keys() {
+    for (network, attachment) in workload.container.networks() {
+        if draft.kept_networks.contains(network) && gets_other_address(draft, name, network, attachment) {
+            return None;
+        }
         match draft.provided.get(network) {
             Some(step) => after.push(*step),
             None if is_usable_network(draft.facts, network) => {}
@@ -309,6 +312,24 @@ fn needs(draft: &Draft<'_>, workload: &Workload) -> Option<Vec<usize>> {
         }
     }
     Some(after)
+}
+
+/// Whether a container of a workload runs without the fixed address that Git has for it on a network. The address may be in the subnet
+/// that Git has for the network.
+fn gets_other_address(
+    draft: &Draft<'_>,
+    name: &WorkloadName,
+    network: &str,
+    attachment: &Attachment,
+) -> bool {
+    let addresses = |it: &Attachment| (it.ipv4.clone(), it.ipv6.clone());
+    let wanted = addresses(attachment);
+    let has_others = |member: &Instance| {
+        let present = member.config.networks().get(network);
+        present.is_none_or(|present| addresses(present) != wanted)
+    };
+    let members = draft.facts.instances.members_of(name);
+    wanted != (None, None) && members.iter().any(|member| is_up(member) && has_others(member))
 }
 
 /// The steps that free what a workload needs, and the containers of other workloads that are removed for it.

@@ -3,7 +3,7 @@
 //! A volume is created when it is missing, and never changed. It is removed only with its application, if a user asked
 //! for that.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use driftless_model::{
     Attachment, HookRecord, Instance, IpNetwork, Network, ObservedNetwork, ObservedVolume, Removal, SpecHash,
@@ -25,7 +25,7 @@ use crate::{
     wait::{Wait, WaitObject},
 };
 
-/// From this version of its API on, Docker refuses a subnet with bits of a host, such as `172.20.0.1/16`.
+/// From this version of its API on, Docker refuses a subnet with bits of a host, such as `172.20.0.1/16`, and a range outside of its subnet.
 const STRICT_SUBNETS: (u16, u16) = (1, 44);
 /// The interval at which it is looked who uses the volumes of an application that is removed with them.
 const LOOK_AT_USERS: Duration = Duration::from_secs(5);
@@ -71,6 +71,7 @@ pub(crate) fn provide(draft: &mut Draft<'_>) {
             },
         }
     }
+    let mut changed = BTreeMap::new();
     for (name, network) in facts.target.stack.networks.iter().filter(|(name, _)| is_due(name)) {
         match facts.observed.networks.get(name) {
             None if network.external && facts.observed.engine_traits.is_swarm_worker => {
@@ -99,10 +100,13 @@ pub(crate) fn provide(draft: &mut Draft<'_>) {
                     }
                 }
                 None if is_as_wanted(network, found) => {}
-                None => replace_network(draft, name, network, found),
+                None => {
+                    changed.insert(name, (network, found));
+                }
             },
         }
     }
+    replace_networks(draft, changed);
 }
 
 /// Plans the removal of our networks that the stack does not name and nothing is attached to.
@@ -201,15 +205,11 @@ fn volume_changed(draft: &mut Draft<'_>, name: &str, wanted: &Volume, found: &Ob
     draft.wait(Wait::volume_changed(name, &differences));
 }
 
-/// Says so where the engine is too old for a network.
-fn is_too_new(draft: &mut Draft<'_>, name: &str, network: &Network) -> bool {
-    let (Some(speaks), Some(need)) = (draft.facts.observed.engine_api, network.needs()) else { return false };
-    if speaks >= need.api {
-        return false;
-    }
+/// Why a network waits for a newer engine, if it does.
+fn reason_too_new(facts: &Facts<'_>, name: &str, network: &Network) -> Option<Wait> {
+    let (speaks, need) = (facts.observed.engine_api?, network.needs()?);
     let object = WaitObject::Other { kind: "network", name: name.to_owned() };
-    draft.wait(Wait::engine_too_old(object, &need.field, need.api, speaks));
-    true
+    (speaks < need.api).then(|| Wait::engine_too_old(object, &need.field, need.api, speaks))
 }
 
 /// Creates a network of this host, whose addresses the engine chooses.
@@ -219,7 +219,8 @@ fn network_creation(draft: &Draft<'_>, name: &str, network: &Network) -> Action 
 }
 
 fn create_network(draft: &mut Draft<'_>, name: &str, network: &Network) {
-    if is_too_new(draft, name, network) {
+    if let Some(wait) = reason_too_new(draft.facts, name, network) {
+        draft.wait(wait);
         return;
     }
     let cause = if draft.facts.is_network_at_rest(name) {
@@ -234,75 +235,114 @@ fn create_network(draft: &mut Draft<'_>, name: &str, network: &Network) {
     }
 }
 
+/// Networks that Git has changed, as it wants them and as they are.
+type ChangedNetworks<'a> = BTreeMap<&'a String, (&'a Network, &'a ObservedNetwork)>;
+
 /// A network cannot be changed: everybody leaves, it is created again, and those who stay come back. Containers are
 /// kept; their addresses change.
-fn replace_network(draft: &mut Draft<'_>, name: &str, network: &Network, found: &ObservedNetwork) {
-    if is_too_new(draft, name, network) {
-        return;
-    }
-    if !draft.missing_images.is_empty() || draft.facts.is_held_by_hooks {
+fn replace_networks<'a>(draft: &mut Draft<'a>, mut changed: ChangedNetworks<'a>) {
+    let facts = draft.facts;
+    draft.kept_networks.extend(changed.keys().map(|name| (*name).clone()));
+    if !draft.missing_images.is_empty() || facts.is_held_by_hooks {
         // Until all images are here and all hooks have succeeded, nothing that runs is cut off. That is said elsewhere.
         return;
     }
-    let attached: Vec<_> =
-        draft.facts.observed.instances.values().filter(|it| it.networks.contains_key(name)).collect();
-    let stranger = attached.iter().find(|it| it.agent != *draft.facts.target.agent).map(|it| &it.name);
-    if let Some(own) = attached.iter().find(|it| draft.facts.observed.own.as_ref() == Some(&it.id)) {
-        let what = format!("network {name} has changed in Git and must be replaced");
-        draft.wait(Wait::own(&own.name, None, &what));
-        return;
-    }
-    if let Some(foreign) = found.foreign.first().or(stranger) {
-        draft.wait(Wait::network_in_use(name, foreign));
-        return;
-    }
-    if let Some(why) = refused_subnet(draft.facts, name, network) {
+    changed.retain(|name, (network, found)| {
+        let Some(wait) = reason_to_keep(facts, name, network, found) else { return true };
+        draft.wait(wait);
+        false
+    });
+    // One that stays keeps its subnets, which another one may want.
+    loop {
+        let refused = changed.iter().find_map(|(name, (network, _))| {
+            refused_subnet(facts, name, network, &changed).map(|why| (*name, why))
+        });
+        let Some((name, why)) = refused else { break };
         draft.wait(Wait::subnet_refused(name, &why));
-        return;
+        changed.remove(name);
     }
     let pulls: Vec<usize> = draft.pulls.values().copied().collect();
-    let mut left = Vec::new();
-    for instance in attached.iter().copied() {
-        let action = Action::Disconnect { container: instance.into(), network: name.to_owned() };
-        left.push(draft.push(action, Cause::SpecChanged, pulls.clone()));
+    let mut removals = BTreeMap::new();
+    for (name, (_, found)) in &changed {
+        draft.kept_networks.remove(*name);
+        let mut left = Vec::new();
+        for instance in attached_to(facts, name) {
+            let action = Action::Disconnect { container: instance.into(), network: (*name).clone() };
+            left.push(draft.push(action, Cause::SpecChanged, pulls.clone()));
+        }
+        left.extend(pulls.iter().copied());
+        let removal = Action::RemoveNetwork { name: (*name).clone(), id: found.id.clone() };
+        removals.insert(*name, draft.push(removal, Cause::SpecChanged, left));
     }
-    let removal = Action::RemoveNetwork { name: name.to_owned(), id: found.id.clone() };
-    left.extend(pulls);
-    let removed = draft.push(removal, Cause::SpecChanged, left);
-    let creation = network_creation(draft, name, network);
-    let created = draft.push(creation, Cause::SpecChanged, vec![removed]);
-    draft.provided.insert(name.to_owned(), created);
-    for instance in attached {
-        let Some(attachment) = attachment(draft, instance, name) else { continue };
-        let container = instance.into();
-        let action = Action::Connect { container, network: name.to_owned(), attachment };
-        let connected = draft.push(action, Cause::SpecChanged, vec![created]);
-        draft.reconnected.entry(instance.id.clone()).or_default().push(connected);
+    for (name, (network, _)) in changed {
+        let is_in_the_way = |other: &String| other == name || wanted_subnet(facts, other, network).is_some();
+        let after = removals.iter().filter(|(other, _)| is_in_the_way(other)).map(|(_, step)| *step);
+        let creation = network_creation(draft, name, network);
+        let created = draft.push(creation, Cause::SpecChanged, after.collect());
+        draft.provided.insert(name.clone(), created);
+        for instance in attached_to(facts, name) {
+            let Some(attachment) = attachment(draft, instance, name) else { continue };
+            let container = instance.into();
+            let action = Action::Connect { container, network: name.clone(), attachment };
+            let connected = draft.push(action, Cause::SpecChanged, vec![created]);
+            draft.reconnected.entry(instance.id.clone()).or_default().push(connected);
+        }
     }
 }
 
-/// Why the engine would not create a network with its subnets once the present one is removed, as far as that is known.
-fn refused_subnet(facts: &Facts<'_>, name: &str, network: &Network) -> Option<String> {
-    let is_strict = facts.observed.engine_api.is_some_and(|api| api >= STRICT_SUBNETS);
-    // The same plan replaces or removes it.
-    let is_leaving = |other: &String| {
-        let found = facts.observed.networks.get(other).filter(|found| is_own(facts, *found));
-        let wanted = facts.target.stack.networks.get(other).map(SpecHash::of);
-        found.is_some_and(|found| found.spec != wanted)
-    };
-    let held = facts.observed.held_subnets.iter();
-    let held: Vec<_> = held.filter(|(other, _)| *other != name && !is_leaving(other)).collect();
-    network.bridge_subnets().find_map(|subnet| {
-        if is_strict && subnet != subnet.without_host() {
+/// The containers on a network.
+fn attached_to<'a>(facts: &Facts<'a>, network: &str) -> impl Iterator<Item = &'a Instance> {
+    facts.observed.instances.values().filter(move |instance| instance.networks.contains_key(network))
+}
+
+/// Why a changed network cannot be replaced for now, if it cannot, apart from its subnets.
+fn reason_to_keep(facts: &Facts<'_>, name: &str, network: &Network, found: &ObservedNetwork) -> Option<Wait> {
+    if let Some(wait) = reason_too_new(facts, name, network) {
+        return Some(wait);
+    }
+    if let Some(own) = attached_to(facts, name).find(|it| facts.observed.own.as_ref() == Some(&it.id)) {
+        let why = format!("network {name} has changed in Git and must be replaced");
+        return Some(Wait::own(&own.name, None, &why));
+    }
+    let stranger = attached_to(facts, name).find(|it| it.agent != *facts.target.agent).map(|it| &it.name);
+    let foreign = found.foreign.first().or(stranger)?;
+    Some(Wait::network_in_use(name, foreign))
+}
+
+/// Why the engine would not create a network with its subnets once the present one is removed, as far as that is known. Those in
+/// `replaced` go with it. One that Git does not have any more is removed before, in a round of its own.
+fn refused_subnet(
+    facts: &Facts<'_>,
+    name: &str,
+    network: &Network,
+    replaced: &ChangedNetworks<'_>,
+) -> Option<String> {
+    if facts.observed.engine_api.is_some_and(|api| api >= STRICT_SUBNETS) {
+        if let Some(subnet) = network.bridge_subnets().find(|subnet| *subnet != subnet.without_host()) {
             let right = subnet.without_host();
             return Some(format!("the engine refuses the subnet {subnet}: write {right}"));
         }
-        let overlaps = |held: &[IpNetwork]| held.iter().any(|held| held.overlaps(subnet));
-        let (other, _) = held.iter().find(|(_, held)| overlaps(held))?;
-        Some(format!(
-            "its subnet {subnet} overlaps with that of the network {other}: give it another one, or remove that network"
-        ))
-    })
+        if let Some((range, subnet)) = network.ranges_outside().next() {
+            return Some(format!(
+                "the engine refuses the range {range}, which is not in the subnet {subnet}"
+            ));
+        }
+    }
+    let others = facts.observed.held_subnets.keys();
+    let mut staying = others.filter(|other| *other != name && !replaced.contains_key(*other));
+    let (other, subnet) =
+        staying.find_map(|other| wanted_subnet(facts, other, network).map(|subnet| (other, subnet)))?;
+    // The bridge of the engine itself cannot be removed.
+    let advice = if other == "bridge" { "" } else { ", or remove that network" };
+    Some(format!(
+        "its subnet {subnet} overlaps with that of the network {other}: give it another one{advice}"
+    ))
+}
+
+/// The subnet that a network asks for and of which another one has addresses.
+fn wanted_subnet(facts: &Facts<'_>, other: &str, network: &Network) -> Option<IpNetwork> {
+    let held = facts.observed.held_subnets.get(other)?;
+    network.bridge_subnets().find(|subnet| held.iter().any(|held| held.overlaps(*subnet)))
 }
 
 /// The desired attachment of an instance to a network: that of its workload, else the one it was created with.

@@ -38,6 +38,8 @@ pub(crate) struct Draft<'a> {
     // Steps by object, for the steps that have to come after them.
     /// Steps that create a network or volume, by name.
     pub(crate) provided: BTreeMap<String, usize>,
+    /// Networks that Git has changed and that stay as they are for now.
+    pub(crate) kept_networks: BTreeSet<String>,
     /// Steps that remove an instance.
     pub(crate) removed: BTreeMap<ContainerId, usize>,
     /// Steps that rename an instance.
@@ -83,6 +85,7 @@ impl<'a> Draft<'a> {
             kept_without_image: BTreeSet::new(),
             is_fetching: false,
             provided: BTreeMap::new(),
+            kept_networks: BTreeSet::new(),
             removed: BTreeMap::new(),
             renamed: BTreeMap::new(),
             reconnected: BTreeMap::new(),

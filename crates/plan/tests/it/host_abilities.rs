@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    Format, Image, IpNetwork, LimitKind, Network, NetworkMode, Platform, PullPolicy, Stack, Strategy,
-    Workload,
+    Attachment, Format, Image, IpNetwork, LimitKind, Network, NetworkMode, Platform, PullPolicy, Stack,
+    Strategy, Workload,
 };
 use driftless_plan::{Action, Plan};
 
@@ -339,13 +339,101 @@ fn network_that_the_engine_would_refuse_is_not_replaced() {
 }
 
 #[test]
-fn networks_can_exchange_their_subnets() {
-    let both = |lan: &str, dmz: &str| {
-        let mut stack = on_subnet(lan);
-        let ipam = vec![(Some(dmz.to_owned()), None, None)];
-        stack.networks.insert("shop_dmz".to_owned(), Network { ipam, ..Network::default() });
+fn network_with_a_range_outside_of_its_subnet_is_kept() {
+    let mut stage = Stage::new(on_subnet("172.20.0.0/16"));
+    stage.world.observed.engine_api = Some((1, 44));
+    settle(&mut stage);
+    let range = Some("172.21.0.0/24".to_owned());
+    stage.stack.networks.get_mut("shop_lan").unwrap().ipam[0].2 = range;
+    let plan = stage.round();
+    let why = "refuses the range 172.21.0.0/24, which is not in the subnet 172.20.0.0/16";
+    assert!(plan.steps.is_empty() && waits(&plan).contains(why), "{plan}");
+    stage.world.observed.engine_api = Some((1, 43));
+    settle(&mut stage);
+}
+
+#[test]
+fn service_keeps_its_address_while_its_network_stays() {
+    let addressed = |subnet: &str, address: &str| {
+        let mut stack = on_subnet(subnet);
+        let web = stack.workloads.get_mut(&"web".into()).unwrap();
+        let fixed = Attachment { ipv4: Some(address.to_owned()), ..Attachment::default() };
+        let networks = [("shop_lan".to_owned(), Box::new(fixed))];
+        web.container.network_mode = NetworkMode::Networks(networks.into());
         stack
     };
+    let mut stage = Stage::new(addressed("172.31.0.0/24", "172.31.0.5"));
+    settle(&mut stage);
+    let held = vec![IpNetwork::parse_subnet("172.32.0.0/24").unwrap()];
+    stage.world.observed.held_subnets = [("vpn".to_owned(), held)].into();
+    stage.stack = addressed("172.32.0.0/24", "172.32.0.5");
+    let plan = stage.round();
+    assert!(plan.steps.is_empty() && waits(&plan).contains("overlaps with"), "{plan}");
+    assert!(is_running(&stage, "web"));
+    stage.world.observed.held_subnets.clear();
+    let steps = settle(&mut stage);
+    assert!(steps.contains(&"create network shop_lan".to_owned()), "{steps:?}");
+    assert!(is_running(&stage, "web"));
+}
+
+/// A service on a network with one subnet, and another network with a subnet and a driver.
+fn with_dmz(lan: &str, dmz: &str, driver: Option<&str>) -> Stack {
+    let mut stack = on_subnet(lan);
+    let (ipam, driver) = (vec![(Some(dmz.to_owned()), None, None)], driver.map(str::to_owned));
+    stack.networks.insert("shop_dmz".to_owned(), Network { ipam, driver, ..Network::default() });
+    stack
+}
+
+#[test]
+fn network_that_stays_as_it_is_keeps_its_subnet() {
+    let (one, two, part_of_two) = ("172.20.0.0/16", "172.21.0.0/16", "172.21.0.0/17");
+    let mut stage = Stage::new(with_dmz(one, two, None));
+    settle(&mut stage);
+    let subnets = |subnet: &str| vec![IpNetwork::parse_subnet(subnet).unwrap()];
+    stage.world.observed.held_subnets =
+        [("shop_lan".to_owned(), subnets(one)), ("shop_dmz".to_owned(), subnets(two))].into();
+    let why = "overlaps with that of the network shop_dmz";
+    // Git only writes its driver in another way.
+    stage.stack = with_dmz(part_of_two, two, Some("bridge"));
+    let plan = stage.round();
+    assert!(plan.steps.is_empty() && waits(&plan).contains(why), "{plan}");
+    // It is changed, and a container of somebody else is on it.
+    let foreign = |stage: &mut Stage, all: &[&str]| {
+        let dmz = stage.world.observed.networks.get_mut("shop_dmz").unwrap();
+        dmz.foreign = all.iter().map(|name| (*name).to_owned()).collect();
+    };
+    foreign(&mut stage, &["stranger"]);
+    stage.stack = with_dmz(part_of_two, "172.22.0.0/16", None);
+    let plan = stage.round();
+    assert!(plan.steps.is_empty() && waits(&plan).contains(why), "{plan}");
+    // It goes before the other one gets its subnet.
+    foreign(&mut stage, &[]);
+    let plan = stage.round();
+    let steps: Vec<String> = plan.steps.iter().map(|step| step.action.to_string()).collect();
+    let index = |text: &str| steps.iter().position(|step| step == text).unwrap();
+    let created = &plan.steps[index("create network shop_lan")];
+    assert!(created.after.contains(&index("remove network shop_dmz")), "{plan}");
+}
+
+#[test]
+fn network_that_git_drops_goes_before_its_subnet_is_used() {
+    let (one, two) = ("172.20.0.0/16", "172.21.0.0/16");
+    let mut stage = Stage::new(with_dmz(one, two, None));
+    settle(&mut stage);
+    let subnets = |subnet: &str| vec![IpNetwork::parse_subnet(subnet).unwrap()];
+    stage.world.observed.held_subnets = [("shop_dmz".to_owned(), subnets(two))].into();
+    stage.stack = on_subnet(two);
+    let plan = stage.round();
+    let steps: Vec<String> = plan.steps.iter().map(|step| step.action.to_string()).collect();
+    assert_eq!(steps, ["remove network shop_dmz"], "{plan}");
+    stage.world.observed.held_subnets.clear();
+    let steps = settle(&mut stage);
+    assert!(steps.contains(&"create network shop_lan".to_owned()), "{steps:?}");
+}
+
+#[test]
+fn networks_can_exchange_their_subnets() {
+    let both = |lan: &str, dmz: &str| with_dmz(lan, dmz, None);
     let (one, two) = ("172.20.0.0/16", "172.21.0.0/16");
     let mut stage = Stage::new(both(one, two));
     settle(&mut stage);

@@ -144,6 +144,54 @@ async fn rejected_definition_stops_no_running_container() {
     }
 }
 
+/// The container of the older service has to go first, as both would write to the data.
+#[tokio::test(start_paused = true)]
+async fn rejected_successor_of_another_name_stops_nothing() {
+    let version = |name: &str, image: &str| {
+        let service =
+            format!("  {name}:\n    image: {image}\n    restart: always\n    volumes: ['data-db:/data']\n");
+        with_data("db", &service)
+    };
+    let mut it = prepared(&version("db", "db:1"), OnFailure::Pause);
+    it.settings.policy.prune = true;
+    let it = it.begun();
+    it.synced_with_tip().await;
+    reject(&it, "db:2");
+    it.push(&version("database", "db:2")).await;
+    it.until("the commit has failed", is_paused).await;
+    minutes(30).await;
+    assert_eq!(it.images(), ["db:1"], "{}", it.story());
+    assert_eq!(creations(&it, "db:2"), 0);
+}
+
+fn lack(it: &Simulation, lacking: &[(&str, &str)]) {
+    let lacking = lacking.iter().map(|(image, message)| ((*image).to_owned(), (*message).to_owned()));
+    it.docker.faults(|faults| faults.lacking = lacking.collect());
+}
+
+/// The socket of another service or a disk may appear a moment later.
+#[tokio::test(start_paused = true)]
+async fn refusal_that_the_host_ends_fails_no_commit() {
+    let it = prepared(&with_data("db", &writer("db", "db:1", "")), OnFailure::Pause);
+    lack(&it, &[("db:1", "bind source path does not exist: /mnt/disk")]);
+    let it = it.begun();
+    sleep(Duration::from_secs(3)).await;
+    lack(&it, &[]);
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["db:1"], "{}", it.story());
+    // What runs is kept meanwhile.
+    lack(&it, &[("db:2", "unknown or invalid runtime name: kata")]);
+    let before = it.docker.transcript().len();
+    let second = it.push(&with_data("db", &writer("db", "db:2", ""))).await;
+    sleep(Duration::from_secs(30)).await;
+    let changes: Vec<String> =
+        it.docker.transcript()[before..].iter().map(|entry| entry.what.clone()).collect();
+    assert!(!changes.iter().any(|what| what.starts_with("stop")), "{changes:?}");
+    lack(&it, &[]);
+    it.synced(&second).await;
+    assert_eq!(it.images(), ["db:2"], "{}", it.story());
+}
+
 #[tokio::test(start_paused = true)]
 async fn definition_is_tried_once_in_a_rollout() {
     let replicas = "    deploy: {replicas: 3}\n";

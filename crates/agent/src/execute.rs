@@ -58,6 +58,8 @@ pub(crate) struct Executed {
     pub(crate) outcomes: Vec<StepOutcome>,
     /// Steps that the engine refused because the observed state was not true any more: observe again at once.
     pub(crate) refused: BTreeSet<usize>,
+    /// Steps that create a container, or make way for one, whose definition the engine rejects.
+    pub(crate) rejected: BTreeSet<usize>,
     /// At least one step has changed something.
     pub(crate) has_acted: bool,
     /// The images whose signatures were verified, by the name in the step.
@@ -168,7 +170,18 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
         outcomes[index] = Some(outcome);
     }
     executed.outcomes = outcomes.into_iter().map(|outcome| outcome.unwrap_or(StepOutcome::Skipped)).collect();
+    executed.rejected = rejected_steps(plan, &executed.outcomes, rejected);
     executed
+}
+
+/// The steps that failed because the engine rejects a definition. Other final failures are of the agent itself.
+fn rejected_steps(plan: &Plan, outcomes: &[StepOutcome], rejected: &RejectedStops) -> BTreeSet<usize> {
+    let is_rejected = |index: &usize| {
+        let is_final = matches!(outcomes.get(*index), Some(StepOutcome::Failed { is_final: true, .. }));
+        let is_creation = matches!(plan.steps[*index].action, Action::CreateInstance(_));
+        is_final && (is_creation || rejected.outcome(*index).is_some())
+    };
+    (0..plan.steps.len()).filter(is_rejected).collect()
 }
 
 /// Whether a step has ended without an effect, so that none after it can begin.

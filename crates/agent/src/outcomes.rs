@@ -22,12 +22,6 @@ pub(crate) fn gets_image(action: &Action) -> bool {
     matches!(action, PullImage { .. } | VerifyImage { .. } | BuildImage { .. } | ImportImage { .. })
 }
 
-/// Whether a step creates a container, or makes way for one that is created after it. If the engine rejects that for good, the
-/// definition is the fault.
-pub(crate) fn creates(action: &Action) -> bool {
-    matches!(action, Action::CreateInstance(_) | Action::StopInstance { .. })
-}
-
 /// The objects in a backoff at this moment.
 pub(crate) fn held_objects(record: &Record, now: Timestamp) -> BTreeSet<String> {
     let held = record.failures.iter().filter(|(_, attempt)| attempt.next > now);
@@ -69,7 +63,7 @@ pub(crate) fn count_failures(record: &mut Record, plan: &Plan, executed: &Execut
             }
             // It is remembered by the version that failed, and has no backoff.
             StepOutcome::Failed { is_final: true, .. } if matches!(step.action, Action::ReplaceAgent(_)) => {}
-            StepOutcome::Failed { error, is_final, .. } if !gets_image(&step.action) => {
+            StepOutcome::Failed { error, .. } if !gets_image(&step.action) => {
                 let before = record.failures.get(&object).map_or(0, |attempt| attempt.count);
                 let count = before.saturating_add(1);
                 // After a refusal the next round observes again at once; the object is held back only if that does
@@ -81,7 +75,7 @@ pub(crate) fn count_failures(record: &mut Record, plan: &Plan, executed: &Execut
                     record.sync = Some(attempt.clone());
                     is_one_held = true;
                 }
-                if *is_final && creates(&step.action) {
+                if executed.rejected.contains(&index) {
                     record.rejected.insert(object.clone());
                 } else {
                     record.rejected.remove(&object);
@@ -210,8 +204,26 @@ fn event_reason(action: &Action) -> &'static str {
 #[cfg(test)]
 mod tests {
     use driftless_model::Network;
+    use driftless_plan::ContainerRef;
 
     use super::*;
+
+    /// The agent itself may refuse a stop for good, such as that of a container that it may run in.
+    #[test]
+    fn only_a_rejected_definition_is_noted_as_rejected() {
+        let container = ContainerRef::Name("shop-db-1".to_owned());
+        let action = Action::StopInstance { container, grace: None };
+        let steps = vec![Step { action, cause: Cause::SpecChanged, after: Vec::new() }];
+        let plan = Plan { steps, ..Plan::default() };
+        let outcome = StepOutcome::Failed { error: "no".to_owned(), retry_after: None, is_final: true };
+        for rejected in [BTreeSet::new(), BTreeSet::from([0])] {
+            let mut record = Record::default();
+            let noted = rejected.len();
+            let executed = Executed { outcomes: vec![outcome.clone()], rejected, ..Executed::default() };
+            count_failures(&mut record, &plan, &executed, Timestamp(60_000));
+            assert_eq!((record.failures.len(), record.rejected.len()), (1, noted));
+        }
+    }
 
     #[test]
     fn pause_ends_with_the_step_that_makes_the_missing_network() {

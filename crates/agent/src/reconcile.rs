@@ -48,8 +48,7 @@ use crate::{
     observe::{Observer, show_check_outputs},
     other_agents::{other_owner::OtherOwner, ownership::Own},
     outcomes::{
-        count_failures, creates, gets_image, held_objects, log_step, report_images, report_step,
-        with_outcomes,
+        count_failures, gets_image, held_objects, log_step, report_images, report_step, with_outcomes,
     },
     probe::Prober,
     publish::Publisher,
@@ -292,7 +291,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let failure_may_come = self.failure_may_come(&target, &observed, &plan, now);
         // Before the steps, because a pod that they stop must not get new connections; and before the status, because who
         // reads that all is ready may connect at once.
-        let rejected = self.rejected_stops(&observed, &plan, &mask).await;
+        let rejected = self.rejected_stops(&observed, &plan, &mask, interrupt).await;
         let stopped = rejected.stopped_at_once(&plan);
         let reported = self.report_endpoints(&target, &observed, &plan, &stopped).await;
         self.publish_round(masked, &target, &observed, &plan, now);
@@ -640,14 +639,21 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     }
 
     /// The stops of a plan that must not begin. An agent that does not hold its id yet creates nothing, so it tries nothing.
-    async fn rejected_stops(&mut self, observed: &Observed, plan: &Plan, mask: &Mask) -> RejectedStops {
+    async fn rejected_stops(
+        &mut self,
+        observed: &Observed,
+        plan: &Plan,
+        mask: &Mask,
+        interrupt: &Interrupt,
+    ) -> RejectedStops {
         let is_unclaimed = self.context.ownership().own() == Own::Unclaimed;
         if is_unclaimed || plan.steps.is_empty() || self.engine.error().is_some() {
             return RejectedStops::default();
         }
         let held = held_objects(self.record.get(), self.context.now());
         let docker: &D = self.observer.docker();
-        Box::pin(self.trials.rejected_stops(docker, (plan, observed), &held, mask)).await
+        let turns: &Turns = &self.turns;
+        Box::pin(self.trials.rejected_stops((docker, turns), (plan, observed), &held, mask, interrupt)).await
     }
 
     /// The repository that has the application now, if it is followed: another one may take over an application.
@@ -788,10 +794,10 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         // After a failed pull, build or version of the agent, or a rejected definition, the next round plans with that knowledge.
         let is_shown_next = |(step, outcome): (&plan::Step, &StepOutcome)| {
             let StepOutcome::Failed { is_final, .. } = outcome else { return false };
-            let is_replacement = matches!(step.action, Action::ReplaceAgent(_));
-            gets_image(&step.action) || (*is_final && (is_replacement || creates(&step.action)))
+            gets_image(&step.action) || (*is_final && matches!(step.action, Action::ReplaceAgent(_)))
         };
         let is_one_shown_next = plan.steps.iter().zip(&executed.outcomes).any(is_shown_next);
+        let is_one_shown_next = is_one_shown_next || !executed.rejected.is_empty();
         if executed.has_acted || is_one_shown_next || (!executed.refused.is_empty() && !is_held) {
             return Next::Round;
         }

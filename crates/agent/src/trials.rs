@@ -1,31 +1,50 @@
 //! Trials of definitions: before a running container makes way for its successor, the engine is asked whether it accepts that one.
 //! If it does not, the container is not stopped.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::{sync::Semaphore, time::Instant};
 
 use driftless_docker as docker;
 use driftless_docker::Docker;
-use driftless_model::{ContainerId, Instance, Mask, Observed, SpecHash};
+use driftless_model::{ContainerId, Instance, Mask, Observed, SpecHash, State};
 use driftless_plan::{Action, ContainerRef, Creation, Plan, StepOutcome, stopped_at_once};
 
-use crate::error::chain;
+use crate::{error::chain, interrupt::Interrupt, turns::Turns};
 
 /// The number of definitions of one application whose verdict is remembered.
 const MAX_VERDICTS: usize = 256;
 
+/// The number of definitions of one application that are tried at the same time.
+const CONCURRENT_TRIALS: usize = 4;
+
+/// The time for which an accepted definition is not tried again. An engine that starts again may have another configuration.
+const ACCEPTED_FOR: Duration = Duration::from_mins(10);
+
 /// The verdicts of the engine on the definitions of one application, so that a rollout tries each once.
 #[derive(Debug, Default)]
 pub(crate) struct Trials {
-    /// By the id of the engine's data and the definition.
-    verdicts: BTreeMap<(String, SpecHash), Verdict>,
+    verdicts: BTreeMap<Definition, Verdict>,
 }
+
+/// A definition: the id of the engine's data, and its hash.
+type Definition = (String, SpecHash);
 
 /// The answer of an engine to a definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
-    Accepted,
-    /// With its reason, masked.
-    Rejected(String),
+    /// At this time.
+    Accepted(Instant),
+    Refused {
+        /// The reason, masked.
+        error: String,
+        /// Another try ends in the same way.
+        is_final: bool,
+    },
 }
 
 /// The stops of a plan that must not begin, because the engine rejects a definition that follows.
@@ -51,52 +70,77 @@ impl RejectedStops {
 }
 
 impl Trials {
-    /// Tries the definitions that follow the stops of a plan, and finds the stops that must not begin. A rejected definition is
+    /// Tries the definitions that follow the stops of a plan, and finds the stops that must not begin. A refused definition is
     /// tried again with its step: of an object in `held`, the last verdict holds. An engine that does not answer, or lacks the
-    /// image, says nothing about a definition.
+    /// image, says nothing about a definition. An interrupt begins no further trial, and no stop either.
     pub(crate) async fn rejected_stops<D: Docker>(
         &mut self,
-        docker: &D,
+        (docker, turns): (&D, &Turns),
         (plan, observed): (&Plan, &Observed),
         held: &BTreeSet<String>,
         mask: &Mask,
+        interrupt: &Interrupt,
     ) -> RejectedStops {
         let engine = observed.engine_data.as_ref().map(|data| data.id.clone()).unwrap_or_default();
-        let mut rejected = RejectedStops::default();
-        let mut tried = BTreeSet::new();
-        for (index, creations) in successors(plan, observed) {
-            let action = &plan.steps[index].action;
+        let successors = successors(plan, observed);
+        let mut untried = BTreeMap::new();
+        for (index, creations) in &successors {
+            if held.contains(plan.steps[*index].action.object()) {
+                continue;
+            }
             for creation in creations {
                 let key = (engine.clone(), creation.spec.clone());
-                let is_known = match self.verdicts.get(&key) {
-                    Some(Verdict::Accepted) => true,
-                    Some(Verdict::Rejected(_)) => held.contains(action.object()),
-                    None => false,
-                };
-                if !is_known && tried.insert(creation.spec.clone()) {
-                    let answer = docker.try_definition(creation).await;
-                    self.note(key.clone(), answer, mask);
+                let is_accepted = matches!(
+                    self.verdicts.get(&key), Some(Verdict::Accepted(at)) if at.elapsed() < ACCEPTED_FOR
+                );
+                if !is_accepted {
+                    untried.insert(key, *creation);
                 }
-                let Some(Verdict::Rejected(error)) = self.verdicts.get(&key) else { continue };
-                let (error, retry_after) = (error.clone(), None);
-                rejected.outcomes.insert(index, StepOutcome::Failed { error, retry_after, is_final: true });
-                rejected.containers.extend(stopped(action).cloned());
+            }
+        }
+        let limit = Semaphore::new(CONCURRENT_TRIALS);
+        let mut answers = FuturesUnordered::new();
+        for (key, creation) in untried {
+            let limit = &limit;
+            answers.push(async move {
+                let _own = limit.acquire().await.ok();
+                let _of_all = turns.trial().await;
+                if interrupt.token().is_cancelled() {
+                    return (key, None);
+                }
+                (key, Some(docker.try_definition(creation).await))
+            });
+        }
+        while let Some((key, answer)) = answers.next().await {
+            if let Some(answer) = answer {
+                self.note(key, answer, mask);
+            }
+        }
+        let mut rejected = RejectedStops::default();
+        for (index, creations) in successors {
+            for creation in creations {
+                let verdict = self.verdicts.get(&(engine.clone(), creation.spec.clone()));
+                let Some(Verdict::Refused { error, is_final }) = verdict else { continue };
+                let (error, is_final) = (error.clone(), *is_final);
+                rejected.outcomes.insert(index, StepOutcome::Failed { error, retry_after: None, is_final });
+                rejected.containers.extend(stopped(&plan.steps[index].action).cloned());
             }
         }
         rejected
     }
 
     /// Remembers an answer. One that says nothing about the definition changes no verdict.
-    fn note(&mut self, key: (String, SpecHash), answer: Result<(), docker::Error>, mask: &Mask) {
+    fn note(&mut self, key: Definition, answer: Result<(), docker::Error>, mask: &Mask) {
         let verdict = match answer {
-            Ok(()) => Verdict::Accepted,
-            Err(error @ docker::Error::Rejected { .. }) => {
-                let message = format!("{}; the running container is kept", chain(&error));
-                Verdict::Rejected(mask.message(&message))
-            }
+            Ok(()) => Verdict::Accepted(Instant::now()),
             Err(error) => {
-                tracing::debug!(error = chain(&error), "could not try a definition");
-                return;
+                let is_final = matches!(error, docker::Error::Rejected { .. });
+                if !is_final && !error.is_refused_by_host() {
+                    tracing::debug!(error = chain(&error), "could not try a definition");
+                    return;
+                }
+                let message = format!("{}; the running container is kept", chain(&error));
+                Verdict::Refused { error: mask.message(&message), is_final }
             }
         };
         if self.verdicts.len() >= MAX_VERDICTS {
@@ -106,14 +150,14 @@ impl Trials {
     }
 }
 
-/// The definitions for which running containers make way, by the steps that stop these: a container of the same workload with
-/// another definition, or one that shares its namespaces and is stopped before it.
+/// The definitions for which running containers make way, by the steps that stop these: the containers of an older definition, those of
+/// a workload that hands over its data or port, and those that share namespaces with one of them and are stopped before it.
 fn successors<'a>(plan: &'a Plan, observed: &Observed) -> BTreeMap<usize, Vec<&'a Creation>> {
     let leaving: BTreeSet<&ContainerId> =
         plan.steps.iter().filter_map(|step| stopped(&step.action)).collect();
     let running = |index: usize| -> Option<&Instance> {
         let container = observed.container(stopped(&plan.steps[index].action)?)?;
-        container.is_running().then_some(container)
+        matches!(container.state, State::Running { .. } | State::Paused).then_some(container)
     };
     // The engine could not find the containers that it shares something with, or would count their volumes as its own.
     let is_independent = |creation: &Creation| {
@@ -124,18 +168,19 @@ fn successors<'a>(plan: &'a Plan, observed: &Observed) -> BTreeMap<usize, Vec<&'
     for index in (0..plan.steps.len()).filter(|index| running(*index).is_some()) {
         let later = up_to_creations(plan, index);
         let old: Vec<&Instance> = later.iter().filter_map(|index| running(*index)).collect();
-        let replaces_one = |creation: &Creation| {
-            let is_replaced = |old: &&Instance| {
-                old.instance.workload == creation.instance.workload && old.spec != creation.spec
+        // The engine has accepted a definition of which a container runs.
+        let is_new = |creation: &Creation| {
+            let has_it = |old: &&Instance| {
+                old.instance.workload == creation.instance.workload && old.spec == creation.spec
             };
-            old.iter().any(is_replaced)
+            !old.iter().any(has_it)
         };
         let creations = later.iter().filter_map(|index| match &plan.steps[*index].action {
             Action::CreateInstance(creation) => Some(creation.as_ref()),
             _ => None,
         });
         let creations: Vec<&Creation> =
-            creations.filter(|creation| replaces_one(creation) && is_independent(creation)).collect();
+            creations.filter(|creation| is_new(creation) && is_independent(creation)).collect();
         if !creations.is_empty() {
             successors.insert(index, creations);
         }

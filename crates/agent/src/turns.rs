@@ -52,6 +52,12 @@ impl Turns {
         let permit = timeout(MAX_WAIT_FOR_TURN, self.turns.acquire()).await;
         Turn { permit: permit.ok().and_then(Result::ok), steps: &self.steps }
     }
+
+    /// Waits until the engine can try a definition, which is as much work for it as a step.
+    pub(crate) async fn trial(&self) -> Option<SemaphorePermit<'_>> {
+        // It is never closed.
+        self.steps.acquire().await.ok()
+    }
 }
 
 impl<'a> Turn<'a> {
@@ -128,6 +134,7 @@ mod tests {
         let pulls: Vec<_> =
             taken.iter().filter_map(|turn| turn.step(&pull).now_or_never().flatten()).collect();
         assert!(pulls.is_empty(), "a pull holds no permit");
+        assert!(unconstrained(turns.trial()).now_or_never().is_none(), "a trial waits");
         drop(held);
         assert!(step(&taken[99], &remove).is_ready());
     }

@@ -121,6 +121,12 @@ impl CallError {
         Error::Refused { doing: doing.to_owned(), message: self.to_string() }
     }
 
+    /// A refusal for which the host may be the cause, such as a folder that is missing: it may end without a commit.
+    pub(crate) fn refused_by_host(self, doing: &str) -> Error {
+        let source = Self::Status { code: 400, message: self.to_string() };
+        Error::Transient { doing: doing.to_owned(), source: Box::new(source) }
+    }
+
     pub(crate) fn rejected(self, doing: &str) -> Error {
         Error::Rejected { doing: doing.to_owned(), message: self.to_string() }
     }
@@ -201,6 +207,12 @@ impl Error {
             Some(CallError::Unreachable(_) | CallError::Status { code: 502..=504, .. })
         )
     }
+
+    /// Whether a definition was refused for a reason that the host may end, such as a folder that is not mounted yet.
+    pub fn is_refused_by_host(&self) -> bool {
+        let Self::Transient { source, .. } = self else { return false };
+        matches!(source.downcast_ref::<CallError>(), Some(CallError::Status { code: 400, .. }))
+    }
 }
 
 impl From<bollard::errors::Error> for CallError {
@@ -255,6 +267,10 @@ mod tests {
         assert!(CallError::Unreachable("connection refused".to_owned()).classify("try").is_unanswered());
         assert!(!classified(500).is_unanswered());
         assert!([502, 503, 504].into_iter().all(|code| classified(code).is_unanswered()));
+        let missing =
+            CallError::Status { code: 500, message: "no such runtime".into() }.refused_by_host("try");
+        assert!(missing.is_refused_by_host() && !missing.is_unanswered());
+        assert!([400, 403, 500].into_iter().all(|code| !classified(code).is_refused_by_host()));
     }
 
     #[test]

@@ -253,6 +253,8 @@ impl From<Summary> for Row {
         } else {
             Health::Healthy
         };
+        // An image may have the label, and its containers run.
+        let is_trial = trial.is_some() && app.is_none() && state == "created";
         let mut ports: Vec<_> = ports
             .into_iter()
             .flatten()
@@ -294,7 +296,7 @@ impl From<Summary> for Row {
                 ports,
                 workload,
                 mounts,
-                is_trial: trial.is_some(),
+                is_trial,
             },
         )
     }
@@ -362,6 +364,18 @@ mod tests {
         let list = ContainerList::new([(id, Arc::new(listed))].into());
         let expected = ComposeService { project: "docker".to_owned(), service: "db".into() };
         assert_eq!(list.names["docker-db-1"].project, Some(expected));
+    }
+
+    #[test]
+    fn container_of_an_image_with_the_label_of_a_trial_is_listed() {
+        for (app, state, expected) in
+            [(None, "created", true), (None, "running", false), (Some("shop"), "created", false)]
+        {
+            let labels = serde_json::json!({ (label::TRIAL): "a1", (label::APPLICATION): app });
+            let row = serde_json::json!({ "Id": "c1", "State": state, "Labels": labels });
+            let Row(_, listed) = serde_json::from_value(row).unwrap();
+            assert_eq!(listed.is_trial, expected, "{app:?} {state}");
+        }
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub trait Docker: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Effect, Error>> + Send;
 
     /// Asks whether the engine accepts a definition, by a container under another name that is never started and is removed at
-    /// once. Only [`Error::Rejected`] says that it does not.
+    /// once. Only [`Error::Rejected`] says that it does not, and [`Error::is_refused_by_host`] that it does not for now.
     fn try_definition(&self, creation: &Creation) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Builds an image and tags it with `image` and with the tags of the build. Unchanged steps come from the

@@ -449,8 +449,9 @@ impl EventWatcher {
         if !is_known || IGNORED.contains(&action_name) {
             return;
         }
-        // It is removed at once, and no list has it.
-        if kind == "container" && attributes.contains_key(label::TRIAL) {
+        // It is removed at once, and no list has it. An image may have the label too.
+        let is_trial = attributes.contains_key(label::TRIAL) && !attributes.contains_key(label::APPLICATION);
+        if kind == "container" && is_trial {
             return;
         }
         // A claim was heard when it arrived.
@@ -479,6 +480,10 @@ impl EventWatcher {
                 let volumes = self.cache.objects(ObjectKind::Volumes);
                 let app = volumes.last_known().and_then(|volumes| volumes.app(&id).cloned());
                 volumes.note_change(&id, Settled::Yes);
+                // It comes and goes with a container, such as the trial of a definition, and would wake all applications.
+                if app.is_none() && is_anonymous_volume(&id) {
+                    return;
+                }
                 app
             }
             "image" => {
@@ -594,6 +599,11 @@ impl EventWatcher {
         // It fails if there is no receiver, which is no fault.
         let _ = self.events.send(event);
     }
+}
+
+/// Whether the engine has chosen the name of a volume, which is 64 hexadecimal digits then.
+fn is_anonymous_volume(name: &str) -> bool {
+    name.len() == 64 && name.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
 /// The sentence about an engine that answers and gives no event stream. Only an answer is a refusal: a slow engine may open the

@@ -165,7 +165,8 @@ pub struct Record {
     pub verified_images: VerifiedImages,
     /// Actions that the engine would not do, by the object they act on. Others go on meanwhile.
     pub failures: BTreeMap<String, Attempt>,
-    /// Those of these objects whose definition the engine rejected: another try without a change fails in the same way.
+    /// Those of these objects whose definition the engine rejected, and not for lack of something on the host: another try without a
+    /// change fails in the same way.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub rejected: BTreeSet<String>,
     /// Files changed inside containers, and by whom.

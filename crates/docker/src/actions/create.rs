@@ -1,13 +1,17 @@
 //! Creating a container.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
 use bollard::{models as api, query_parameters as query};
 use driftless_model::{ContainerId, Format, Mount, MountSource, label};
 use driftless_plan::{Creation, RequiredSignature};
 use http::Method;
 
-use super::{downward, first_start, networks::Networks, trial};
+use super::{
+    downward, first_start,
+    networks::Networks,
+    trial::{self, LateTrials},
+};
 use crate::{
     attribution::Attribution,
     call_error::CallError,
@@ -18,12 +22,25 @@ use crate::{
     podman, to_engine,
 };
 
+/// Words of Docker about a part of the host that a definition needs and that may come without a commit: a disk that is mounted
+/// later, or a runtime or plugin that is installed.
+const MISSING_ON_HOST: [&str; 4] = [
+    "bind source path does not exist",
+    "unknown or invalid runtime name",
+    "unknown runtime specified",
+    "no log driver named",
+];
+
+/// Words of Podman about a definition. It answers them with status 500, whether the definition or the host is at fault.
+const REFUSED_BY_PODMAN: [&str; 3] = ["make cli opts", "fill out specgen", "container create:"];
+
 /// Creates containers.
 pub(super) struct Creator {
     connection: Arc<Connection>,
     attribution: Arc<Attribution>,
     inventory: Arc<Inventory>,
     networks: Arc<Networks>,
+    late_trials: LateTrials,
 }
 
 impl Creator {
@@ -38,6 +55,7 @@ impl Creator {
             attribution: Arc::clone(attribution),
             inventory: Arc::clone(inventory),
             networks: Arc::clone(networks),
+            late_trials: LateTrials::default(),
         }
     }
 
@@ -65,7 +83,9 @@ impl Creator {
     /// Asks the engine whether it accepts a definition, by a container that is removed at once: see [`trial`].
     pub(super) async fn try_definition(&self, creation: &Creation) -> Result<(), Error> {
         let doing = format!("create {}", creation.name);
-        let trial = trial::of(creation);
+        let mut trial = trial::of(creation);
+        let missing = self.missing_volumes(&trial).await.map_err(|error| error.classify(&doing))?;
+        trial::leave_out(&mut trial, &missing);
         let call = Box::pin(self.create_call(&trial, &doing)).await?;
         let to_engine::CreateCall { mut body, connect_after: _, mac_address } = call;
         // It is no container of an application.
@@ -73,9 +93,18 @@ impl Creator {
         body.labels = Some(labels.into_iter().collect());
         let left = trial::remove(&self.connection, &trial.name).await;
         left.map_err(|error| error.classify(&doing))?;
-        let id = self.send(&trial, body, mac_address, &doing).await?;
-        let removed = trial::remove(&self.connection, &id).await;
-        removed.map_err(|error| error.classify(&doing))
+        let created = self.send(&trial, body, mac_address, &doing).await;
+        let is_unclear =
+            matches!(&created, Err(error @ Error::Transient { .. }) if !error.is_refused_by_host());
+        if created.is_ok() || is_unclear {
+            let reference = created.as_deref().unwrap_or(&trial.name);
+            let removed = trial::remove(&self.connection, reference).await;
+            // The engine may still finish a creation that it gave no answer to.
+            if is_unclear || removed.is_err() {
+                self.late_trials.remove_later(&self.connection, trial.name);
+            }
+        }
+        created.map(drop)
     }
 
     /// The call that creates a container. Fails if it is known before the call that it cannot succeed.
@@ -83,6 +112,9 @@ impl Creator {
         let classify = |error: CallError| error.classify(doing);
         let rejected = |message| Error::Rejected { doing: doing.to_owned(), message };
         let version = self.connection.api_version().await.map_err(classify)?;
+        if let Some(message) = self.connection.unreachable_mount(&creation.container.mounts) {
+            return Err(CallError::Status { code: 400, message }.refused_by_host(doing));
+        }
         if let Some(message) = self.objection(creation).await.map_err(classify)? {
             return Err(rejected(message));
         }
@@ -205,6 +237,15 @@ impl Creator {
     /// Refuses volumes that are gone since they were observed: the engine would make empty ones under their names.
     async fn check_volumes(&self, creation: &Creation) -> Result<(), Error> {
         let doing = format!("create {}", creation.name);
+        let missing = self.missing_volumes(creation).await.map_err(|error| error.classify(&doing))?;
+        let Some(name) = missing.first() else { return Ok(()) };
+        let message = format!("the volume {name} does not exist any more");
+        Err(Error::Refused { doing, message })
+    }
+
+    /// The volumes of a container that the engine does not have.
+    async fn missing_volumes(&self, creation: &Creation) -> Result<BTreeSet<String>, CallError> {
+        let mut missing = BTreeSet::new();
         for mount in &creation.container.mounts {
             let MountSource::Volume { name, no_copy: _ } = &mount.source else { continue };
             // Not from the list: the event about a removal may be under way, and a plugin may list less than it has.
@@ -212,21 +253,17 @@ impl Creator {
             match self.connection.call(DEADLINE, inspect).await {
                 Ok(_) => {}
                 Err(error) if error.is_not_found() => {
-                    let message = format!("the volume {name} does not exist any more");
-                    return Err(Error::Refused { doing, message });
+                    missing.insert(name.clone());
                 }
-                Err(error) => return Err(error.classify(&doing)),
+                Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(missing)
     }
 
     /// Why the container cannot be created as specified, if it cannot.
     async fn objection(&self, creation: &Creation) -> Result<Option<String>, CallError> {
         let container = &creation.container;
-        if let Some(message) = self.connection.unreachable_mount(&container.mounts) {
-            return Ok(Some(message));
-        }
         if container.host.non_root {
             let name = creation.image.as_ref().unwrap_or(&container.image);
             let image = self.inventory.image(name).await?;
@@ -282,8 +319,14 @@ impl Creator {
         let folders = [&paths.content, &paths.secret, &paths.app];
         let mut folders = folders.into_iter().map(|folder| folder.to_string_lossy().to_lowercase());
         let is_own = folders.any(|folder| error.contains(&[folder.as_str()]));
+        // A status of 403 is of a filter or plugin of the engine.
+        let is_of_host = error.code() == Some(403)
+            || error.contains(&MISSING_ON_HOST)
+            || (self.connection.is_podman() && error.contains(&REFUSED_BY_PODMAN));
         if is_own && error.contains(&["does not exist"]) {
             error.refused(doing)
+        } else if is_of_host {
+            error.refused_by_host(doing)
         } else {
             error.classify(doing)
         }

@@ -1,10 +1,17 @@
 //! A trial of a definition: a container under another name that is never started and is removed at once. The engine refuses many
 //! settings only when it creates a container, and then the running one that makes way would be gone.
 
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
 use driftless_model::{AgentId, MountSource, label};
 use driftless_plan::{Creation, RequiredSignature};
 use http::Method;
 use serde_json::json;
+use tokio::{task::JoinSet, time::sleep};
 
 use super::stand_in;
 use crate::{
@@ -14,7 +21,20 @@ use crate::{
     percent_encoding,
 };
 
-/// The definition of the trial of another one. It gets no data of the running container, and writes none to its volumes.
+/// The pauses after which a trial is removed that the engine may have created late, or could not remove. An overloaded engine
+/// takes minutes.
+const LATE_REMOVALS: [Duration; 7] = [
+    Duration::from_mins(1),
+    Duration::from_mins(1),
+    Duration::from_mins(1),
+    Duration::from_mins(2),
+    Duration::from_mins(5),
+    Duration::from_mins(20),
+    Duration::from_mins(30),
+];
+
+/// The definition of the trial of another one. It gets no data of the running container, writes none to its volumes, and makes no
+/// volume for its own mounts.
 pub(super) fn of(creation: &Creation) -> Creation {
     let mut trial = creation.clone();
     trial.name = format!("{}-trial", creation.name);
@@ -24,6 +44,10 @@ pub(super) fn of(creation: &Creation) -> Creation {
     if trial.container.host.non_root {
         trial.container.host.non_root = false;
     }
+    trial
+        .container
+        .mounts
+        .retain(|mount| !matches!(mount.source, MountSource::Anonymous | MountSource::Empty));
     for mount in &mut trial.container.mounts {
         if let MountSource::Volume { name: _, no_copy } = &mut mount.source {
             *no_copy = true;
@@ -32,13 +56,42 @@ pub(super) fn of(creation: &Creation) -> Creation {
     trial
 }
 
+/// Leaves out the mounts of volumes that do not exist yet: the plan may create them, and the engine would make empty ones.
+pub(super) fn leave_out(trial: &mut Creation, volumes: &BTreeSet<String>) {
+    trial.container.mounts.retain(
+        |mount| !matches!(&mount.source, MountSource::Volume { name, no_copy: _ } if volumes.contains(name)),
+    );
+}
+
 /// Removes a trial by its id or name, with the volumes that the engine made for it. A container without the label of one stays,
 /// and its name is an error.
 pub(super) async fn remove(connection: &Connection, reference: &str) -> Result<(), CallError> {
     stand_in::remove_marked(connection, reference, label::TRIAL).await
 }
 
-/// Removes the trials that a killed process of an agent has left.
+/// The trials that may appear after their call has failed, or that could not be removed. They would keep volumes from being
+/// removed.
+#[derive(Debug, Default)]
+pub(super) struct LateTrials(Mutex<JoinSet<()>>);
+
+impl LateTrials {
+    /// Removes a trial after each of some pauses. Dropping these trials ends that.
+    pub(super) fn remove_later(&self, connection: &Arc<Connection>, name: String) {
+        let connection = Arc::clone(connection);
+        let mut removals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while removals.try_join_next().is_some() {}
+        removals.spawn(async move {
+            for pause in LATE_REMOVALS {
+                sleep(pause).await;
+                if let Err(error) = remove(&connection, &name).await {
+                    tracing::debug!(%error, name, "could not remove the trial of a definition");
+                }
+            }
+        });
+    }
+}
+
+/// Removes the trials that a killed process of an agent has left. One that cannot be removed does not keep the others.
 pub(super) async fn remove_left(connection: &Connection, agent: &AgentId) -> Result<(), CallError> {
     #[derive(serde::Deserialize)]
     struct Left {
@@ -46,13 +99,16 @@ pub(super) async fn remove_left(connection: &Connection, agent: &AgentId) -> Res
         id: String,
     }
     connection.api_version().await?;
-    let filters = json!({ "label": [format!("{}={agent}", label::TRIAL)] }).to_string();
+    let label = format!("{}={agent}", label::TRIAL);
+    // An image may have the label, and its containers run.
+    let filters = json!({ "label": [label], "status": ["created"] }).to_string();
     let path = format!("/containers/json?all=1&filters={}", percent_encoding::encode(&filters));
     let request = connection.transport().send_json::<Vec<Left>>(Method::GET, &path, Vec::new());
+    let mut removed = Ok(());
     for Left { id } in within(DEADLINE, request).await? {
-        remove(connection, &id).await?;
+        removed = removed.and(remove(connection, &id).await);
     }
-    Ok(())
+    removed
 }
 
 #[cfg(test)]
@@ -65,8 +121,13 @@ mod tests {
 
     #[test]
     fn trial_touches_no_data_of_the_running_container() {
-        let source = MountSource::Volume { name: "shop_data".to_owned(), no_copy: false };
-        let mount = Mount { target: "/data".to_owned(), source, read_only: false };
+        let volume = |name: &str, no_copy| MountSource::Volume { name: name.to_owned(), no_copy };
+        let mount = |target: &str, source| Mount { target: target.to_owned(), source, read_only: false };
+        let mounts = vec![
+            mount("/data", volume("shop_data", false)),
+            mount("/new", volume("shop_new", false)),
+            mount("/tmp", MountSource::Empty),
+        ];
         let mut creation = Creation {
             app: "shop".into(),
             agent: "ours".into(),
@@ -74,7 +135,7 @@ mod tests {
             project: "shop".to_owned(),
             instance: InstanceId { workload: "db".into(), slot: 1 },
             name: "shop-db-1".to_owned(),
-            container: Container { mounts: vec![mount], ..Container::default() },
+            container: Container { mounts, ..Container::default() },
             image: None,
             made_image: None,
             signature: RequiredSignature::Unverified,
@@ -86,10 +147,10 @@ mod tests {
             depends_on: Vec::new(),
         };
         creation.container.host.non_root = true;
-        let trial = of(&creation);
+        let mut trial = of(&creation);
         assert_eq!((trial.name.as_str(), trial.inherit.len()), ("shop-db-1-trial", 0));
-        let source = MountSource::Volume { name: "shop_data".to_owned(), no_copy: true };
-        assert_eq!(trial.container.mounts[0].source, source);
+        leave_out(&mut trial, &BTreeSet::from(["shop_new".to_owned()]));
+        assert_eq!(trial.container.mounts, [mount("/data", volume("shop_data", true))]);
         assert!(trial.signature.is_none() && !trial.container.host.non_root);
     }
 }

@@ -336,10 +336,8 @@ impl Docker for SimulatedEngine {
         if let Some(message) = self.host.take_failing_start(action) {
             return Err(Error::Refused { doing, message });
         }
-        if let Action::CreateInstance(creation) = action
-            && let Some(message) = self.host.rejection(creation)
-        {
-            return Err(Error::Rejected { doing, message });
+        if let Action::CreateInstance(creation) = action {
+            self.host.check_definition(creation, &doing)?;
         }
         if matches!(action, Action::StopInstance { .. }) {
             let pause = self.host.state().faults.stop;
@@ -368,10 +366,7 @@ impl Docker for SimulatedEngine {
             return Err(unreachable(&doing, "connection refused"));
         }
         self.host.state().trials += 1;
-        match self.host.rejection(creation) {
-            Some(message) => Err(Error::Rejected { doing, message }),
-            None => Ok(()),
-        }
+        self.host.check_definition(creation, &doing)
     }
 
     async fn build(

@@ -20,6 +20,8 @@ pub struct Faults {
     pub failing_starts: Option<(u32, String)>,
     /// The engine rejects containers of these images, in these words.
     pub rejected: BTreeMap<String, String>,
+    /// The engine refuses containers of these images, in these words, because the host lacks something.
+    pub lacking: BTreeMap<String, String>,
     pub events: EventDelivery,
     /// The id of the engine's data.
     pub data_id: String,
@@ -107,6 +109,7 @@ impl Default for Faults {
             lost_answers: 0,
             failing_starts: None,
             rejected: BTreeMap::new(),
+            lacking: BTreeMap::new(),
             events: EventDelivery::Delivered,
             data_id: "data".to_owned(),
             registry: None,

@@ -204,9 +204,17 @@ impl Host {
         Some(message)
     }
 
-    /// The words in which a fault rejects a definition.
-    pub(super) fn rejection(&self, creation: &Creation) -> Option<String> {
-        self.state().faults.rejected.get(&creation.container.image).cloned()
+    /// Fails if a fault refuses a definition.
+    pub(super) fn check_definition(&self, creation: &Creation, doing: &str) -> Result<(), Error> {
+        let Faults { rejected, lacking, .. } = &self.state().faults;
+        let image = &creation.container.image;
+        if let Some(message) = rejected.get(image).cloned() {
+            return Err(Error::Rejected { doing: doing.to_owned(), message });
+        }
+        match lacking.get(image).cloned() {
+            Some(message) => Err(CallError::Status { code: 400, message }.refused_by_host(doing)),
+            None => Ok(()),
+        }
     }
 
     /// Performs a step of the agent.

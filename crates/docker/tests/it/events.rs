@@ -92,6 +92,24 @@ async fn trial_of_a_definition_wakes_no_application() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn anonymous_volume_wakes_no_application() {
+    let fake = FakeEngine::new();
+    let engine = fake.connect();
+    let mut events = engine.events();
+    await_connected(&mut events).await;
+    let anonymous = "0f".repeat(32);
+    fake.happen_to_volume(&anonymous, "create");
+    fake.happen_to_volume(&anonymous, "destroy");
+    fake.happen_to_volume("shop_data", "create");
+    let first = loop {
+        if let EngineEvent::ObjectChanged { name, .. } = events.recv().await.unwrap() {
+            break name;
+        }
+    };
+    assert_eq!(first, "shop_data");
+}
+
+#[tokio::test(start_paused = true)]
 async fn hanging_engine_is_reported_within_10_seconds() {
     let fake = FakeEngine::new();
     let engine = fake.connect();

@@ -75,6 +75,8 @@ struct Host {
     refused: BTreeSet<String>,
     /// New connections are accepted and get no answer.
     is_deaf: bool,
+    /// The time that the creation of a container takes, also if its caller gives up.
+    container_creation: Duration,
     /// The networks that were created.
     networks: BTreeMap<String, Value>,
     creations: NetworkCreations,
@@ -212,6 +214,22 @@ impl FakeEngine {
         let actor = json!({"ID": id, "Attributes": {"driftless.trial": AGENT, "name": id}});
         let event = json!({"Type": "container", "Action": action, "Actor": actor});
         self.shared.send(Bytes::from(format!("{event}\n")));
+    }
+
+    /// An event of a volume that belongs to no application.
+    pub(crate) fn happen_to_volume(&self, name: &str, action: &str) {
+        let event = json!({"Type": "volume", "Action": action, "Actor": {"ID": name, "Attributes": {}}});
+        self.shared.send(Bytes::from(format!("{event}\n")));
+    }
+
+    /// From now on, the creation of a container takes this time, also if its caller gives up.
+    pub(crate) fn delay_containers(&self, time: Duration) {
+        self.host(|host| host.container_creation = time);
+    }
+
+    /// The names of all containers.
+    pub(crate) fn container_names(&self) -> Vec<String> {
+        self.host(|host| host.containers.values().map(|it| it["Name"].as_str().unwrap().to_owned()).collect())
     }
 
     /// The engine reads its configuration again.
@@ -420,6 +438,9 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     if has_commands && path.contains("/exec") {
         return run_command(&shared, &path).await;
     }
+    if path == "/containers/create" {
+        return create_container(&shared, &query, request).await;
+    }
     if path == "/networks/create" {
         return create_network(&shared, request).await;
     }
@@ -465,16 +486,10 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
             Some(container) => ok(container),
             None => error(StatusCode::NOT_FOUND, "no such container"),
         },
-        (_, ["containers", id, "logs"]) => {
-            let log = host.logs.get(*id).cloned().unwrap_or_default();
-            let log = if query.contains("timestamps=true") {
-                let end = host.containers[*id]["State"]["FinishedAt"].as_str().unwrap_or_default();
-                log.lines().map(|line| format!("{end} {line}")).collect::<Vec<_>>().join("\n")
-            } else {
-                log
-            };
-            let length = u32::try_from(log.len()).unwrap().to_be_bytes();
-            Response::new(Body::from([&[1, 0, 0, 0], &length[..], log.as_bytes()].concat()))
+        (_, ["containers", id, "logs"]) => log_of(&host, id, &query),
+        (&Method::DELETE, ["containers", id]) => {
+            host.containers.remove(*id);
+            text(StatusCode::NO_CONTENT, "")
         }
         (&Method::POST, ["containers", id, "rename"]) => {
             let name = query.split('&').find_map(|it| it.strip_prefix("name=")).unwrap();
@@ -548,6 +563,45 @@ async fn run_command(shared: &Shared, path: &str) -> Response {
         ["exec", id, "json"] => ok(&commands(&|all| json!({"ID": id, "Running": all[*id]}))),
         _ => error(StatusCode::NOT_FOUND, "no such call"),
     }
+}
+
+/// The log of a container, as one frame.
+fn log_of(host: &Host, id: &str, query: &str) -> Response {
+    let log = host.logs.get(id).cloned().unwrap_or_default();
+    let log = if query.contains("timestamps=true") {
+        let end = host.containers[id]["State"]["FinishedAt"].as_str().unwrap_or_default();
+        log.lines().map(|line| format!("{end} {line}")).collect::<Vec<_>>().join("\n")
+    } else {
+        log
+    };
+    let length = u32::try_from(log.len()).unwrap().to_be_bytes();
+    Response::new(Body::from([&[1, 0, 0, 0], &length[..], log.as_bytes()].concat()))
+}
+
+/// Creates a container. Its name is also its id.
+async fn create_container(shared: &Arc<Shared>, query: &str, request: Request) -> Response {
+    let body: Value = serde_json::from_slice(&to_bytes(request.into_body(), 1 << 20).await.unwrap()).unwrap();
+    let name = query.split('&').find_map(|part| part.strip_prefix("name=")).unwrap().to_owned();
+    let time = {
+        let mut host = shared.state.lock().unwrap();
+        host.calls.push(format!("POST /containers/create?{query}"));
+        host.container_creation
+    };
+    let (shared, id) = (Arc::clone(shared), name.clone());
+    let creation = tokio::spawn(async move {
+        sleep(time).await;
+        let container = json!({
+            "Id": id,
+            "Name": format!("/{id}"),
+            "Image": "sha256:1",
+            "Config": {"Labels": body["Labels"]},
+            "State": {"Status": "created", "Running": false},
+            "NetworkSettings": {"Networks": {}},
+        });
+        shared.state.lock().unwrap().containers.insert(id, container);
+    });
+    creation.await.unwrap();
+    ok(&json!({"Id": name, "Warnings": []}))
 }
 
 async fn create_network(shared: &Shared, request: Request) -> Response {

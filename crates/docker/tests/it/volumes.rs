@@ -1,19 +1,24 @@
 //! Volumes that are gone when a container is created, those that are protected from removal, and their projects.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use driftless_docker::{Docker, Error, ObserveScope};
 use driftless_model::{
     AppName, Container, Format, InstanceId, Mount, MountSource, SpecHash, Volume, WorkloadName,
 };
 use driftless_plan::{Action, ContainerRef, Creation, RequiredSignature};
+use tokio::time::sleep;
 
 use crate::fake_engine::{APP, FakeEngine};
 
 fn creation(volume: &str) -> Action {
+    Action::CreateInstance(Box::new(definition(volume)))
+}
+
+fn definition(volume: &str) -> Creation {
     let source = MountSource::Volume { name: volume.to_owned(), no_copy: false };
     let mount = Mount { target: "/data".to_owned(), source, read_only: false };
-    Action::CreateInstance(Box::new(Creation {
+    Creation {
         app: APP.into(),
         agent: "ours".into(),
         format: Format::Compose,
@@ -30,7 +35,27 @@ fn creation(volume: &str) -> Action {
         part: None,
         manifests: Vec::new(),
         depends_on: Vec::new(),
-    }))
+    }
+}
+
+/// It would keep the volume from being removed.
+#[tokio::test(start_paused = true)]
+async fn trial_that_is_created_late_is_removed() {
+    let fake = FakeEngine::new();
+    let engine = fake.connect();
+    fake.delay_containers(Duration::from_secs(70));
+    let definition = Creation { format: Format::Kubernetes, ..definition("shop_new") };
+    let error = engine.try_definition(&definition).await.unwrap_err();
+    assert!(matches!(error, Error::Transient { .. }), "{error}");
+    assert!(fake.container_names().is_empty());
+    sleep(Duration::from_secs(15)).await;
+    assert_eq!(fake.container_names(), ["/shop-db-1-trial"]);
+    sleep(Duration::from_mins(2)).await;
+    assert!(fake.container_names().is_empty());
+    // The volume that does not exist yet is no obstacle.
+    fake.delay_containers(Duration::ZERO);
+    engine.try_definition(&definition).await.unwrap();
+    assert!(fake.container_names().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -109,7 +109,7 @@ impl Round<'_> {
         attempt.filter(|_| !step.action.asks_for_image()).map(|attempt| attempt.error.as_str())
     }
 
-    /// Why the engine rejected the definitions of containers in a commit: another try fails in the same way.
+    /// Why the engine rejected the definitions of containers in a commit, for which the host is not the cause.
     fn rejected(&self, since: Timestamp) -> Vec<CommitFailure> {
         let is_rejected = |step: &&Step| {
             let object = step.action.object();

@@ -1,6 +1,6 @@
 //! The connection to the engine: calls with deadlines in an agreed version of its API, and what the engine says about
 //! itself. The engine need not run when the agent starts: the version is agreed at the first call, and again after
-//! every loss of the event stream.
+//! every loss of the event stream and every reload of its configuration.
 
 use std::{
     collections::BTreeSet,
@@ -15,7 +15,10 @@ use std::{
 
 use bollard::{models as api, query_parameters as query};
 use driftless_model::{ContainerId, IpNetwork, LimitKind, Mount, MountSource, Platform};
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep},
+};
 
 use crate::{
     call_error::CallError,
@@ -32,6 +35,9 @@ const OLDEST: ApiVersion = ApiVersion::new(1, 40);
 
 /// Starts within this time share one answer to whether the engine takes new connections.
 const SHARED_ANSWER: Duration = Duration::from_millis(300);
+
+/// The pause before the engine is asked about itself once more after a reload.
+const RELOAD_PAUSE: Duration = Duration::from_secs(10);
 
 /// The type of the storage driver of an engine that keeps its images in containerd.
 const CONTAINERD_STORE: &str = "io.containerd.snapshotter.v1";
@@ -82,10 +88,8 @@ pub(crate) struct Connection {
     agreeing: tokio::sync::Mutex<Option<CallError>>,
     /// The number of attempts to agree that have ended.
     attempts: AtomicU64,
-    /// The number of times that the engine has read its configuration again.
-    reloads: AtomicU64,
-    /// That number before the last agreement: another one means that the agreement is outdated.
-    agreed_reloads: AtomicU64,
+    /// Notified when the engine has read its configuration again.
+    reloaded: Notify,
     /// Held while the engine is asked before a start: callers that come together share one answer.
     acceptance: tokio::sync::Mutex<Option<Acceptance>>,
     /// Notified when the engine took no new connection before a start.
@@ -122,8 +126,7 @@ impl Connection {
             agreed: Mutex::default(),
             agreeing: tokio::sync::Mutex::default(),
             attempts: AtomicU64::new(0),
-            reloads: AtomicU64::new(0),
-            agreed_reloads: AtomicU64::new(0),
+            reloaded: Notify::new(),
             acceptance: tokio::sync::Mutex::default(),
             doubted: Notify::new(),
             is_answering: AtomicBool::new(false),
@@ -225,35 +228,23 @@ impl Connection {
 
     /// The agreed version of the API. Agrees on one first if there is none.
     pub(crate) async fn api_version(&self) -> Result<ApiVersion, CallError> {
-        if let Some(version) = self.current_version() {
+        if let Some(version) = self.transport.version() {
             return Ok(version);
         }
         let attempts = self.attempts.load(Ordering::Relaxed);
         let mut failed = self.agreeing.lock().await;
-        if let Some(version) = self.current_version() {
+        if let Some(version) = self.transport.version() {
             return Ok(version);
         }
         let has_ended = self.attempts.load(Ordering::Relaxed) > attempts;
         if let Some(error) = failed.as_ref().filter(|_| has_ended) {
             return Err(error.clone());
         }
-        // Before the questions: the answers may be older than a reload that comes meanwhile.
-        let reloads = self.reloads.load(Ordering::Relaxed);
         // The future is large, and that of every call would be as large with it.
         let agreed = Box::pin(self.agree()).await;
         *failed = agreed.as_ref().err().cloned();
-        if agreed.is_ok() {
-            self.agreed_reloads.store(reloads, Ordering::Relaxed);
-        }
         self.attempts.fetch_add(1, Ordering::Relaxed);
         agreed
-    }
-
-    /// The agreed version of the API, unless the engine has read its configuration again since.
-    fn current_version(&self) -> Option<ApiVersion> {
-        let (reloads, agreed) = (&self.reloads, &self.agreed_reloads);
-        let is_current = reloads.load(Ordering::Relaxed) == agreed.load(Ordering::Relaxed);
-        self.transport.version().filter(|_| is_current)
     }
 
     /// The agreed version of the API, if there is one, without a call.
@@ -261,9 +252,27 @@ impl Connection {
         self.transport.version()
     }
 
-    /// The engine has read its configuration again: the next call asks it about itself first.
+    /// The engine has read its configuration again.
     pub(crate) fn note_reload(&self) {
-        self.reloads.fetch_add(1, Ordering::Relaxed);
+        self.reloaded.notify_one();
+    }
+
+    /// Asks the engine about itself again after each reload, until it answers. Calls go on meanwhile with what was agreed on before: the
+    /// answer may take longer than a probe has time.
+    pub(crate) async fn follow_reloads(&self) {
+        loop {
+            self.reloaded.notified().await;
+            while let Err(error) = self.agree_again().await {
+                tracing::debug!(%error, "could not ask the engine about itself after a reload; asking again");
+                sleep(RELOAD_PAUSE).await;
+            }
+        }
+    }
+
+    async fn agree_again(&self) -> Result<ApiVersion, CallError> {
+        // An older answer must not replace a newer one.
+        let _turn = self.agreeing.lock().await;
+        Box::pin(self.agree()).await
     }
 
     /// Forgets the agreed version: another engine may answer next.

@@ -169,7 +169,15 @@ impl ReportedProblems {
 
 impl EventWatcher {
     /// Runs until it is aborted.
-    pub(crate) async fn run(mut self) {
+    pub(crate) async fn run(self) {
+        let connection = Arc::clone(&self.connection);
+        tokio::select! {
+            () = self.follow_events() => {}
+            () = connection.follow_reloads() => {}
+        }
+    }
+
+    async fn follow_events(mut self) {
         let mut attempt = 0;
         let mut reported = ReportedProblems::default();
         // Whether claims may have been missed.
@@ -491,7 +499,6 @@ impl EventWatcher {
                 None
             }
             "daemon" => {
-                // It has read its configuration again.
                 self.connection.note_reload();
                 None
             }

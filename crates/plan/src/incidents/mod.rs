@@ -514,10 +514,13 @@ fn advice_for_degraded(application: &Application, has_older: bool) -> String {
 fn sync_failure(application: &Application, has_older: bool, times: &IncidentTimes) -> Option<SyncFailure> {
     let Application { name, status, .. } = application;
     if let Some(condition) = status.problem(ConditionType::Rendered) {
+        let first_error = status.findings.iter().find(|finding| finding.is_error());
+        let is_of_host = first_error.is_some_and(|finding| finding.path == "valuesFrom");
         return Some(SyncFailure {
             message: condition.message.clone(),
             advice: "correct it in Git; until then the last good commit is kept".to_owned(),
-            about: condition.message.clone(),
+            // No commit changes anything about a source on the host, and its error may have the time in it.
+            about: if is_of_host { condition.reason.clone() } else { condition.message.clone() },
             grace: Duration::ZERO,
         });
     }
@@ -525,7 +528,8 @@ fn sync_failure(application: &Application, has_older: bool, times: &IncidentTime
         return Some(SyncFailure {
             message: condition.message.clone(),
             advice: format!("`driftless status {name}` says what is missing; the last good commit is kept"),
-            about: condition.reason.clone(),
+            // It names the commit.
+            about: condition.message.clone(),
             grace: Duration::ZERO,
         });
     }

@@ -8,9 +8,9 @@ use std::{
 
 use driftless_model::{
     Application, ApplicationSpec, ApplicationStatus, AvailableImage, CheckFailure, CommitId, ConditionStatus,
-    ExitStatus, HealthStatus, ImageUpdateStatus, Incident, IncidentKind, IncidentPhase, InstanceStatus,
-    Operation, OperationPhase, Outcome, PartSpec, PartStatus, PinStatus, Policy, RepositoryStatus, Role,
-    StatusCondition, Until, UpdateMode, Urgency, WorkloadStatus,
+    ExitStatus, Finding, HealthStatus, ImageUpdateStatus, Incident, IncidentKind, IncidentPhase,
+    InstanceStatus, Location, Operation, OperationPhase, Outcome, PartSpec, PartStatus, PinStatus, Policy,
+    RepositoryStatus, Role, StatusCondition, Until, UpdateMode, Urgency, WorkloadStatus,
 };
 use driftless_plan::{IncidentChange, IncidentFacts, IncidentTimes, incidents};
 
@@ -343,6 +343,49 @@ fn next_commit_that_fails_is_reported_at_once() {
         open = kept(updated);
         assert_eq!(judge(&open, broken(line), minute + 90), []);
     }
+}
+
+#[test]
+fn each_refused_commit_is_reported_at_once() {
+    let refused = |commit: &str| {
+        let condition = StatusCondition {
+            kind: "Trusted".to_owned(),
+            status: ConditionStatus::False,
+            reason: "SignatureRefused".to_owned(),
+            message: format!("the commit {commit} is refused: it is not signed"),
+            last_transition_time: NOON,
+        };
+        ApplicationStatus { conditions: vec![condition], ..shop(HealthStatus::Healthy, 0) }
+    };
+    let open = kept(judge(&[], refused("1a2b3c4"), 0));
+    assert_eq!(judge(&open, refused("1a2b3c4"), 90), []);
+    let updated = judge(&open, refused("5d6e7f8"), 1);
+    assert!(matches!(updated[..], [IncidentChange::Notify(IncidentPhase::Updated, _)]), "{updated:?}");
+}
+
+#[test]
+fn source_on_the_host_that_fails_again_is_no_other_commit() {
+    let unreadable = |error: &str| {
+        let finding = Finding::error(Location::default(), "valuesFrom", error);
+        let condition = StatusCondition {
+            kind: "Rendered".to_owned(),
+            status: ConditionStatus::False,
+            reason: "InvalidManifest".to_owned(),
+            message: finding.to_string(),
+            last_transition_time: NOON,
+        };
+        let healthy = shop(HealthStatus::Healthy, 0);
+        ApplicationStatus { conditions: vec![condition], findings: vec![finding], ..healthy }
+    };
+    let open = kept(judge(&[], unreadable("`op` failed at 03:40:12"), 0));
+    for minute in [5, 90] {
+        assert_eq!(judge(&open, unreadable("`op` failed at 03:45:12"), minute), [], "{minute}");
+    }
+    // Other words wait for the interval.
+    let later = judge(&open, unreadable("`op` has no session"), 5);
+    assert!(matches!(later[..], [IncidentChange::Keep(_)]), "{later:?}");
+    let updated = judge(&kept(later), unreadable("`op` has no session"), 60);
+    assert!(matches!(updated[..], [IncidentChange::Notify(IncidentPhase::Updated, _)]), "{updated:?}");
 }
 
 #[test]

@@ -57,8 +57,8 @@ pub fn due(
     Due::Now(batch)
 }
 
-/// Until when a message waits for the rate limit, if it is reached. The last quarter of the limit is kept for critical incidents and
-/// spread over the hour, so that many messages at once do not keep them back for long.
+/// Until when a message waits for the rate limit, if it is reached. The last quarter of the limit is kept for critical incidents: the
+/// first one is sent at once, and the others are spread over the hour.
 fn limited_until(ready: &[Notification], recent: &[Timestamp], limit: usize) -> Option<Timestamp> {
     let kept = limit / 4;
     let free_at = |most: usize| {
@@ -69,6 +69,9 @@ fn limited_until(ready: &[Notification], recent: &[Timestamp], limit: usize) -> 
     let last = recent.last()?;
     if !ready.iter().any(is_urgent) {
         return Some(until);
+    }
+    if recent.len() == limit - kept && kept > 0 {
+        return None;
     }
     let pause = RATE_TIME / u32::try_from(kept + 1).unwrap_or(u32::MAX);
     Some(until.min(last.after(pause).max(free_at(limit).unwrap_or_default())))
@@ -183,12 +186,17 @@ mod tests {
         assert_eq!(sent_now(&due(&waiting, &sent, &receiver, NOW)), [1, 2]);
         let over = [notification(3, IncidentKind::Degraded, IncidentPhase::Recovered)];
         assert_eq!(due(&over, &sent, &receiver, NOW), after(10));
-        assert_eq!(
-            due(&waiting, &[at(50), at(40), at(25)], &receiver, NOW),
-            after(5),
-            "spread over the hour"
-        );
+        assert_eq!(sent_now(&due(&waiting, &[at(50), at(40), at(1)], &receiver, NOW)), [1, 2]);
         assert_eq!(due(&waiting, &[at(50), at(40), at(31), at(1)], &receiver, NOW), after(20));
+        // The first one is sent at once, and the next ones are spread over the hour.
+        let receiver = NotificationReceiver { rate_limit: 20, ..receiver };
+        let burst = [at(1); 15];
+        assert_eq!(due(&waiting[..1], &burst, &receiver, NOW), after(59));
+        assert_eq!(sent_now(&due(&waiting, &burst, &receiver, NOW)), [1, 2]);
+        assert_eq!(due(&waiting, &[&burst[..], &[at(0)]].concat(), &receiver, NOW), after(10));
+        // A small limit keeps none.
+        let receiver = NotificationReceiver { rate_limit: 3, ..receiver };
+        assert_eq!(due(&waiting, &[at(50), at(40), at(31)], &receiver, NOW), after(10));
     }
 
     #[test]

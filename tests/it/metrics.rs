@@ -49,6 +49,7 @@ fn busy_agent_with(store: Store) -> sample::Agent {
             reason: "TooManyRequests".to_owned(),
             message: String::new(),
             count: 1,
+            since: None,
         }),
         note: String::new(),
     }]);

@@ -554,16 +554,16 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
 
     /// Asks registries for newer images. True: one is deployed, so the target must be chosen again.
     fn advance_image_updates(&mut self, target: &TargetRevision, observed: &Observed) -> bool {
+        let may_ask = self.follows_images(target, observed);
+        if !may_ask {
+            self.image_updates.stop_asking(self.record.get_mut());
+        }
         let is_own = self.other_owner.reason().is_none();
         let Some(stack) = self.desired.applicable_stack().filter(|_| is_own) else { return false };
         let followed = FollowedStack { stack, policy: &target.policy, observed };
-        let may_ask = self.follows_images(target, observed);
         let (context, docker) = (&self.context, self.observer.docker());
         let record = self.record.get_mut();
         let has_found = self.image_updates.note_running(record, followed);
-        if !may_ask {
-            self.image_updates.stop_asking();
-        }
         let must_choose =
             has_found || (may_ask && self.image_updates.advance(context, docker, record, followed));
         self.publisher.set_awaits_images(may_ask && self.image_updates.is_awaited());

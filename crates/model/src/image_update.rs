@@ -272,6 +272,9 @@ pub struct CheckFailure {
     pub message: String,
     /// The number of failures in a row.
     pub count: u32,
+    /// When the first of them was. `None`: an older agent has noted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
 }
 
 /// The status of a reference whose registry is asked.
@@ -300,6 +303,14 @@ pub struct ImageUpdateStatus {
     /// Why the images cannot be compared, if they cannot.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
+}
+
+impl CheckFailure {
+    /// Whether it may pass without a change of login, image or network: the newest image lacks the platform of this host so far, or the
+    /// registry limits questions.
+    pub fn may_pass(&self) -> bool {
+        matches!(self.reason.as_str(), "NoPlatform" | "TooManyRequests")
+    }
 }
 
 impl ImageUpdateStatus {

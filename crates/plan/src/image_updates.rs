@@ -382,8 +382,9 @@ pub fn note_failed_check(
     if known.next != Timestamp(0) {
         known.next = now.after(pause);
     }
+    let since = before.as_ref().and_then(|before| before.since).filter(|since| *since <= now).unwrap_or(now);
     let is_news = before.is_none_or(|before| before.reason != reason);
-    known.failure = Some(CheckFailure { reason: reason.to_owned(), message, count });
+    known.failure = Some(CheckFailure { reason: reason.to_owned(), message, count, since: Some(since) });
     is_news
 }
 

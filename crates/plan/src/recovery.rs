@@ -37,7 +37,9 @@ pub(crate) fn is_out_of_sight(kind: IncidentKind, application: &Application) -> 
             let mut drifts = status.drift.iter();
             drifts.any(|drift| spec.policy.suspended || drift.action != DriftAction::Report)
         }
-        // Nobody looks for images of a commit that cannot be applied.
+        // Nobody looks for images of a suspended application.
+        IncidentKind::ImageCheckFailed if spec.policy.suspended => true,
+        // Nor for those of a commit that cannot be applied.
         IncidentKind::ImageAvailable | IncidentKind::ImageCheckFailed => {
             is_problem(ConditionType::Rendered) || is_problem(ConditionType::Trusted)
         }
@@ -114,6 +116,14 @@ mod tests {
                 assert_eq!(found, is_hidden, "{health:?} {reason} {available_replicas}");
             }
         }
+    }
+
+    #[test]
+    fn suspension_is_no_answer_of_a_registry() {
+        let mut shop = suspended();
+        assert!(is_out_of_sight(IncidentKind::ImageCheckFailed, &shop));
+        shop.spec.policy.suspended = false;
+        assert!(!is_out_of_sight(IncidentKind::ImageCheckFailed, &shop));
     }
 
     #[test]

@@ -94,8 +94,11 @@ impl ImageUpdates {
     }
 
     /// Drops the questions that are under way: until this agent may ask again, another one may deploy newer images than their
-    /// answers.
-    pub(crate) fn stop_asking(&mut self) {
+    /// answers. A failure of the last ones says nothing about a registry that is not asked.
+    pub(crate) fn stop_asking(&mut self, record: &mut Record) {
+        for known in record.followed_images.values_mut() {
+            known.failure = None;
+        }
         for image in self.questions.keys() {
             self.asked.remove(image);
         }

@@ -454,8 +454,9 @@ fn image_available(application: &Application) -> Option<Problem> {
 fn image_check_failed(application: &Application, now: Timestamp) -> Option<Problem> {
     let Application { name, spec, status, .. } = application;
     let is_long = |image: &&ImageUpdateStatus| {
-        let answered = image.checked.is_some_and(|checked| checked.is_recent(LONG_UNANSWERED, now));
-        image.mode == UpdateMode::Apply && !answered
+        let failure = image.failure.as_ref().filter(|failure| !failure.may_pass());
+        let since = failure.and_then(|failure| failure.since);
+        image.mode == UpdateMode::Apply && since.is_some_and(|since| now.since(since) >= LONG_UNANSWERED)
     };
     let unanswered = status.images.iter().filter(is_long);
     let sentences: Vec<String> = unanswered.filter_map(ImageUpdateStatus::failure_sentence).collect();

@@ -237,6 +237,23 @@ fn clock_that_was_ahead_delays_no_question_for_years() {
 }
 
 #[test]
+fn failure_of_a_registry_counts_from_the_first_one() {
+    let update = ImageUpdate::default();
+    let mut record = record();
+    let fail = |record: &mut Record, hours: u32| {
+        let failure = ("Unreachable", "no answer".to_owned());
+        note_failed_check(record, ("web:1", &update), failure, None, NOON.after(HOUR * hours));
+        record.followed_images["web:1"].failure.as_ref().unwrap().since
+    };
+    let first = Some(NOON.after(HOUR * 2));
+    assert_eq!(fail(&mut record, 2), first);
+    assert_eq!(fail(&mut record, 30), first);
+    assert_eq!(fail(&mut record, 1), Some(NOON.after(HOUR)), "the clock was ahead");
+    answer(&mut record, &update, ("sha256:a", false), NOON.after(HOUR * 3));
+    assert_eq!(fail(&mut record, 4), Some(NOON.after(HOUR * 4)));
+}
+
+#[test]
 fn clock_that_is_behind_for_a_moment_makes_no_image_older() {
     let mut stage = Stage::new(stack([("web", workload("web:1", 1))]));
     stage.record = record();

@@ -479,7 +479,7 @@ fn each_newer_image_is_reported() {
 #[test]
 fn registry_that_refuses_for_a_day_is_one_incident() {
     const DAY: u64 = 24 * 60;
-    // The last answer came at the minute 0.
+    // The first failure was at the minute 0.
     let failing = |mode: UpdateMode, reason: Option<&str>| {
         let image = ImageUpdateStatus {
             image: "shop:prod".to_owned(),
@@ -487,11 +487,12 @@ fn registry_that_refuses_for_a_day_is_one_incident() {
             resolved: None,
             available: None,
             due: None,
-            checked: Some(NOON.after(Duration::from_mins(DAY))),
+            checked: None,
             failure: reason.map(|reason| CheckFailure {
                 reason: reason.to_owned(),
                 message: "the registry refuses the login".to_owned(),
                 count: 30,
+                since: Some(NOON.after(Duration::from_mins(DAY))),
             }),
             note: String::new(),
         };
@@ -501,6 +502,9 @@ fn registry_that_refuses_for_a_day_is_one_incident() {
     assert_eq!(judge(&[], refused(), DAY - 1), [], "it may pass");
     assert_eq!(judge(&[], failing(UpdateMode::Report, Some("NotFound")), DAY), []);
     assert_eq!(judge(&[], failing(UpdateMode::Apply, None), DAY), [], "it is asked once in a week");
+    for reason in ["NoPlatform", "TooManyRequests"] {
+        assert_eq!(judge(&[], failing(UpdateMode::Apply, Some(reason)), 2 * DAY), [], "{reason}");
+    }
     let seen = kept(judge(&[], refused(), DAY));
     assert_eq!(seen[0].opened, None);
     let opened = judge(&seen, refused(), DAY + 60);

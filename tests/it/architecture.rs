@@ -142,7 +142,6 @@ fn defined_type(line: &str) -> Option<&str> {
     rest.split(|letter: char| !letter.is_alphanumeric()).next().filter(|name| is_type && !name.is_empty())
 }
 
-/// `Error` is each module's own, by custom.
 /// A panic in a task that nobody waits for is noticed by nobody. The tasks of applications and repositories begin again by themselves.
 #[test]
 fn tasks_of_the_agent_are_started_where_defects_are_noticed() {
@@ -151,8 +150,13 @@ fn tasks_of_the_agent_are_started_where_defects_are_noticed() {
     starting.retain(|path| fs::read_to_string(path).unwrap().contains("tasks.spawn("));
     let allowed = ["agent.rs", "lasting_tasks.rs", "supervisor.rs"].map(|name| folder.join(name));
     assert_eq!(starting, allowed, "start tasks with `lasting_tasks::start`");
+    let agent = fs::read_to_string(&allowed[0]).unwrap();
+    let mut unnoticed: Vec<&str> = agent.lines().map(str::trim).collect();
+    unnoticed.retain(|line| line.contains("tasks.spawn(") && !line.contains("ends_agent("));
+    assert_eq!(unnoticed, ["tasks.spawn(repository.run());"], "start tasks with `lasting_tasks::start`");
 }
 
+/// `Error` is each module's own, by custom.
 #[test]
 fn type_names_are_used_once_in_a_crate() {
     let crates = fs::read_dir("crates").unwrap().map(|entry| entry.unwrap().path().join("src"));

@@ -46,7 +46,7 @@ use crate::{
     host_values::ValueReader,
     images::{
         cleanup::start_image_cleanup,
-        kept_images::{EngineImages, forget_removed_images},
+        kept_images::{EngineImages, start_forgetting_images},
         registry_logins,
         tasks::{BuildLimits, CONCURRENT_BUILDS},
     },
@@ -505,7 +505,7 @@ pub fn launch<D: Docker, S: CommitSource>(
     let start = |name, task: BoxFuture<'static, ()>| tasks.spawn(ends_agent(name, task, stop.clone()));
     start("finder of agents", Box::pin(finder.clone().run(questions, stop.clone())));
     start("calls of registries", Box::pin(image_calls.wake(wakes, stop.clone())));
-    tasks.spawn(forget_removed_images(Arc::clone(&docker), store.clone(), stop.clone()));
+    start_forgetting_images(Arc::clone(&docker), store.clone(), stop, tasks);
     start_waking(docker, &services, delivered.clone(), engine_tx, (stop, tasks));
     let (mut followed, mut links) = (Vec::new(), BTreeMap::new());
     for (settings, source) in sources {

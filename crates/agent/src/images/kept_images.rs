@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, future::Future, pin::Pin, sync::Arc};
 
 use tokio::sync::{Mutex, broadcast::error::RecvError};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use driftless_clock::Clock;
 use driftless_docker::{Docker, EngineEvent, ImageParents};
@@ -14,7 +14,7 @@ use driftless_model::{
 use driftless_plan::image_uses;
 use driftless_store::Store;
 
-use crate::error::chain;
+use crate::{error::chain, lasting_tasks};
 
 /// An answer that is being made. An error is in words.
 type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
@@ -154,9 +154,15 @@ async fn forget_gone<D: Docker>(docker: &D, store: &Store) -> Result<Vec<ListedI
     Ok(listed)
 }
 
-/// Forgets the images that the engine says are removed, until stopped. It does so at once, because somebody may load one again from a file.
-pub(crate) async fn forget_removed_images<D: Docker>(docker: Arc<D>, store: Store, stop: CancellationToken) {
-    let forgetting = async {
+/// Starts the task that forgets the images that the engine says are removed. It does so at once, because somebody may load one again from a
+/// file.
+pub(crate) fn start_forgetting_images<D: Docker>(
+    docker: Arc<D>,
+    store: Store,
+    stop: &CancellationToken,
+    tasks: &TaskTracker,
+) {
+    let forgetting = async move {
         let mut events = docker.events();
         loop {
             let event = events.recv().await;
@@ -179,10 +185,13 @@ pub(crate) async fn forget_removed_images<D: Docker>(docker: Arc<D>, store: Stor
             }
         }
     };
-    tokio::select! {
-        () = stop.cancelled() => {}
-        () = forgetting => {}
-    }
+    let stop = stop.clone();
+    lasting_tasks::start("removed images", (stop.clone(), tasks), async move {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = forgetting => {}
+        }
+    });
 }
 
 /// Whether an image was removed. Docker says `delete`.

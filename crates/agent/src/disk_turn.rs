@@ -9,7 +9,7 @@ use driftless_store as store;
 
 use crate::error::chain;
 
-/// The time limit of a call of the store about a folder.
+/// The time limit of a short call of the store about a folder.
 const LONGEST_CALL: Duration = Duration::from_mins(1);
 
 /// The turn at a disk, for one work at a time. Work goes on when the wait for it ends, and the next one waits for it: a disk that hangs
@@ -31,23 +31,31 @@ impl DiskTurn {
         work.await.map_err(|error| error.to_string())?
     }
 
-    /// Makes a call of the store about a folder, within a minute. An error is in words.
+    /// Makes a short call of the store about a folder, within a minute. An error is in words.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         folder: &Path,
         call: impl FnOnce() -> Result<T, store::Error> + Send + 'static,
     ) -> Result<T, String> {
-        let called = self.take(async move {
-            let called = spawn_blocking(call).await;
-            called.map_err(|error| error.to_string())?.map_err(|error| chain(&error))
-        });
-        let Ok(called) = timeout(LONGEST_CALL, called).await else {
+        let Ok(called) = timeout(LONGEST_CALL, self.write(call)).await else {
             return Err(format!(
                 "the disk of {} does not answer: check it, for example with `df`; the agent goes on when it answers",
                 folder.display()
             ));
         };
         called
+    }
+
+    /// Makes a call of the store that writes: many files take long on a slow disk. An error is in words.
+    pub(crate) async fn write<T: Send + 'static>(
+        &self,
+        call: impl FnOnce() -> Result<T, store::Error> + Send + 'static,
+    ) -> Result<T, String> {
+        let written = self.take(async move {
+            let written = spawn_blocking(call).await;
+            written.map_err(|error| error.to_string())?.map_err(|error| chain(&error))
+        });
+        written.await
     }
 }
 
@@ -58,6 +66,7 @@ mod tests {
         sync::atomic::{AtomicUsize, Ordering},
     };
 
+    use tokio::time::sleep;
     use tokio_util::sync::CancellationToken;
 
     use super::*;
@@ -92,5 +101,16 @@ mod tests {
         assert!(error.starts_with("the disk of /srv/shop does not answer"), "{error}");
         let other = DiskTurn::default();
         assert_eq!(other.call(Path::new("/srv/blog"), || Ok(1)).await, Ok(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn files_are_written_to_a_slow_disk() {
+        let turn = DiskTurn::default();
+        let slow = turn.take(async {
+            sleep(LONGEST_CALL + Duration::from_secs(30)).await;
+            Ok(())
+        });
+        timeout(Duration::from_secs(1), slow).await.unwrap_err();
+        assert_eq!(turn.write(|| Ok(1)).await, Ok(1));
     }
 }

@@ -313,8 +313,7 @@ async fn write(
     in_use: BTreeSet<String>,
 ) -> Result<Lacking, String> {
     let (directory, stack) = (context.contents().clone(), Arc::clone(stack));
-    let folder = directory.app_folder(context.name());
-    disk.call(&folder, move || directory.prepare(&stack, &contents, &in_use)).await
+    disk.write(move || directory.prepare(&stack, &contents, &in_use)).await
 }
 
 async fn write_older(
@@ -323,8 +322,7 @@ async fn write_older(
     contents: Arc<Contents>,
 ) -> Result<Lacking, String> {
     let (directory, services) = (context.contents().clone(), Arc::clone(services));
-    let folder = directory.app_folder(context.name());
-    disk.call(&folder, move || directory.prepare_older(&services, &contents)).await
+    disk.write(move || directory.prepare_older(&services, &contents)).await
 }
 
 /// Renders one application of one commit again, for the files that it mounts. A defect of the rendering leaves it without any.

@@ -31,6 +31,9 @@ const REFUSED_PAUSE: Duration = Duration::from_mins(10);
 /// The number of failed tries in a row after which an unavailable forge is shown. They take about 6 minutes.
 const UNAVAILABLE_AFTER: u32 = 10;
 
+/// A forge that asks for pauses of so long in all is shown, too.
+const LONG_PAUSE: Duration = Duration::from_mins(6);
+
 /// The status of a commit, by application.
 pub(crate) type CommitStatuses = BTreeMap<AppName, AppCommitStatus>;
 
@@ -380,7 +383,8 @@ impl StatusReporter {
         let is_of_forge = matches!(error, PostError::Forge(_));
         let message = chain(error);
         let pause = if is_temporary {
-            if is_of_forge && failures >= UNAVAILABLE_AFTER {
+            let is_long = failures >= UNAVAILABLE_AFTER || asked.saturating_mul(failures) >= LONG_PAUSE;
+            if is_of_forge && is_long {
                 self.set_error(Some(StatusError { reason: "ForgeUnavailable", message: message.clone() }));
             }
             remote_delay(failures, crate::random::seed(&self.repository, now)).max(asked)
@@ -410,7 +414,7 @@ impl StatusReporter {
 /// Whether the forge refuses all statuses alike: it limits requests, or does not accept the token.
 fn is_about_all(error: &forge::Error) -> bool {
     let forge::Error::Refused { status, retry_after, .. } = error else { return false };
-    retry_after.is_some() || status.as_u16() == 401
+    retry_after.is_some() || matches!(status.as_u16(), 401 | 429)
 }
 
 /// Whether the forge refuses a status for its commit or its content, which no later try changes.

@@ -419,7 +419,7 @@ async fn status_of_a_commit_that_the_forge_lacks_is_given_up() {
         assert_eq!(forge.take(), "aaabb", "{code}");
     }
     // A forge that is busy or forbids to write accepts the status later.
-    for code in [403, 429, 503] {
+    for code in [403, 503] {
         forge.refuse('c', code);
         reporter.set("c", &format!("app-{code}"), State::Success);
         reporter.set("d", &format!("app-{code}"), State::Success);
@@ -450,8 +450,22 @@ async fn forge_that_limits_requests_is_left_alone() {
         let error = reporter.post().await.unwrap_err();
         assert_eq!(forge.take(), "a", "one request: {headers}");
         assert_eq!(reporter.fail(&error, 1), pause, "{headers}");
-        assert!(errors.borrow().is_empty(), "a limit passes: {errors:?}");
+        let shown = errors.borrow().get("infra").map(|error| error.reason);
+        let is_long = pause >= LONG_PAUSE;
+        assert_eq!(shown, is_long.then_some("ForgeUnavailable"), "a short limit passes: {headers}");
+        reporter.set_error(None);
     }
+    // Short ones add up.
+    forge.limit('a', 429, "Retry-After: 60\r\n");
+    let error = reporter.post().await.unwrap_err();
+    reporter.fail(&error, 5);
+    assert!(errors.borrow().is_empty(), "{errors:?}");
+    reporter.fail(&error, 6);
+    assert_eq!(errors.borrow()["infra"].reason, "ForgeUnavailable");
+    // One that does not say for how long is a limit as well.
+    forge.limit('a', 429, "");
+    reporter.post().await.unwrap_err();
+    assert_eq!(forge.take(), "aa");
     // The limit is over.
     forge.limit('a', 201, "");
     reporter.post().await.unwrap();

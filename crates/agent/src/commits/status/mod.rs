@@ -207,7 +207,8 @@ impl StatusReporter {
         let mut failures = 0;
         let mut statuses = self.statuses.clone();
         loop {
-            self.store_statuses();
+            let mut stored = CommitStatuses::new();
+            self.store_statuses(&mut stored);
             let mut is_newer = false;
             let mut post = pin!(self.post());
             let posted = loop {
@@ -216,7 +217,7 @@ impl StatusReporter {
                     posted = &mut post => break posted,
                     // The next commit takes the place of this status, and a forge may be slow.
                     Ok(()) = statuses.changed() => {
-                        self.store_statuses();
+                        self.store_statuses(&mut stored);
                         is_newer = true;
                     }
                 }
@@ -243,7 +244,7 @@ impl StatusReporter {
                         if changed.is_err() {
                             return;
                         }
-                        self.store_statuses();
+                        self.store_statuses(&mut stored);
                         // A new status does not shorten the pause after a failure.
                         if pause.is_none() {
                             break;
@@ -255,23 +256,27 @@ impl StatusReporter {
         }
     }
 
-    /// Stores the statuses of this moment, to be posted.
-    fn store_statuses(&self) {
-        let statuses = self.statuses.borrow().clone();
-        for (app, status) in statuses.into_iter().filter(|(_, it)| it.repository == self.repository) {
-            let is_older = status.is_older;
-            let stored = StoredStatus {
-                commit: status.commit,
+    /// Stores the statuses of this moment, to be posted, without those that are among the `known` ones. They are known then.
+    fn store_statuses(&self, known: &mut CommitStatuses) {
+        let mut statuses = self.statuses.borrow().clone();
+        statuses.retain(|app, it| it.repository == self.repository && known.get(app) != Some(&*it));
+        for (app, status) in statuses {
+            let to_store = StoredStatus {
+                commit: status.commit.clone(),
                 context: format!("{}/{app}", self.settings.context),
                 state: state_name(status.state).to_owned(),
-                description: status.description,
+                description: status.description.clone(),
             };
-            if let Err(error) = self.store_status(&stored, is_older) {
+            if let Err(error) = self.store_status(&to_store, status.is_older) {
                 tracing::warn!(
                     repository = self.repository,
                     error = chain(&error),
                     "could not store a commit status"
                 );
+                // The next change of any status tries it again.
+                known.remove(&app);
+            } else {
+                known.insert(app, status);
             }
         }
     }

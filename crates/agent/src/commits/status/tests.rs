@@ -281,13 +281,36 @@ fn older_commit_gets_a_status_only_if_it_has_one() {
             description: String::new(),
         };
         statuses.send_replace([("shop".into(), status)].into());
-        reporter.store_statuses();
+        reporter.store_statuses(&mut CommitStatuses::new());
         let unposted = reporter.store.unposted_statuses("infra").unwrap();
         unposted.into_iter().map(|stored| stored.state).collect::<Vec<_>>()
     };
     assert_eq!(publish(State::Success, true), Vec::<String>::new());
     assert_eq!(publish(State::Pending, false), ["pending"]);
     assert_eq!(publish(State::Success, true), ["success"]);
+}
+
+#[test]
+fn only_statuses_that_have_changed_are_stored_again() {
+    let (reporter, statuses, _errors) = reporter("http://127.0.0.1:1");
+    let pending = AppCommitStatus {
+        repository: "infra".to_owned(),
+        commit: commit("a").id,
+        is_older: false,
+        state: State::Pending,
+        description: String::new(),
+    };
+    let ended = AppCommitStatus { state: State::Success, ..pending.clone() };
+    let both = |shop: &AppCommitStatus| {
+        CommitStatuses::from([("blog".into(), pending.clone()), ("shop".into(), shop.clone())])
+    };
+    let mut known = both(&pending);
+    statuses.send_replace(both(&ended));
+    reporter.store_statuses(&mut known);
+    let unposted = reporter.store.unposted_statuses("infra").unwrap();
+    let contexts: Vec<&str> = unposted.iter().map(|stored| stored.context.as_str()).collect();
+    assert_eq!(contexts, ["driftless/shop"]);
+    assert_eq!(known, both(&ended));
 }
 
 /// A forge that answers a status of each commit, by the first letter of its id, with this code; others with 201.

@@ -528,6 +528,17 @@ async fn failing_image_checks_are_one_event_and_so_is_their_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn suspended_application_has_no_failed_image_check() {
+    let it = Simulation::of(&compose("web:1", "digest"));
+    it.synced_with_tip().await;
+    minutes(30).await;
+    assert!(it.image_status().failure.is_some());
+    it.ask(RequestKind::Suspend).await;
+    let is_asked = |it: &Application| it.status.images.iter().any(|image| image.failure.is_some());
+    it.until("nothing is asked", |it| it.spec.policy.suspended && !is_asked(it)).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn suspended_application_asks_no_registry() {
     let mut it = Simulation::idle_at(Clock::starting_at(NOON));
     it.settings.policy.suspended = true;

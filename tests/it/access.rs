@@ -463,6 +463,23 @@ async fn form_sent_after_the_session_leads_back_to_its_question() {
 }
 
 #[tokio::test]
+async fn script_of_a_page_opens_no_password_dialog() {
+    let it = with_token();
+    let address = served(it.router.clone()).await;
+    let host = ("host", "driftless.example");
+    let (cookie, accept) = (("cookie", "driftless_session=ended"), ("accept", "*/*"));
+    for (mode, has_challenge) in [("cors", false), ("same-origin", false), ("navigate", true)] {
+        let headers = [host, cookie, accept, ("sec-fetch-mode", mode)];
+        let logs = "GET /api/v1/applications/shop/instances/shop-web-1/logs";
+        let refused = raw(address, logs, &headers, "").await;
+        assert!(refused.starts_with("HTTP/1.1 401"), "{refused}");
+        assert_eq!(refused.contains("www-authenticate"), has_challenge, "{mode}: {refused}");
+    }
+    let client = raw(address, "GET /api/v1/applications", &[host, accept], "").await;
+    assert!(client.contains("www-authenticate"), "{client}");
+}
+
+#[tokio::test]
 async fn refusals_and_unknown_addresses_are_pages_in_a_browser() {
     let it = with_token();
     let reader = it.create(r#"{"name": "reader", "scopes": ["read"]}"#).await;

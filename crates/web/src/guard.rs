@@ -271,7 +271,7 @@ fn refuse(error: Error, request: &Request, provider: Option<&ProviderLogin>) -> 
         }
         let mut response = error.into_response();
         // The browser would ask for a password in the middle of an open page.
-        if is_stream(request.headers()) {
+        if is_stream(request.headers()) || is_of_script(request.headers()) {
             return response;
         }
         let challenge = HeaderValue::from_static(r#"Basic realm="Driftless: the token is the password""#);
@@ -293,6 +293,11 @@ fn asks_for_page(headers: &HeaderMap, path: &str) -> bool {
 /// Whether a request is for a stream of events.
 pub(super) fn is_stream(headers: &HeaderMap) -> bool {
     accepts(headers, "text/event-stream")
+}
+
+/// Whether the browser says that a script of a page asks.
+fn is_of_script(headers: &HeaderMap) -> bool {
+    headers.get("sec-fetch-mode").is_some_and(|mode| mode.as_bytes() != b"navigate")
 }
 
 fn accepts(headers: &HeaderMap, kind: &str) -> bool {

@@ -4,7 +4,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs, io,
     net::SocketAddr,
     path::PathBuf,
     pin::Pin,
@@ -217,8 +217,8 @@ impl Browser {
 /// The text that ends an output.
 const END: &str = "the end";
 
-/// The time before each line, if it is asked for.
-const STAMP: &str = "2026-01-01T00:00:01.000000000Z ";
+/// The text that breaks an output off.
+const BREAK: &str = "a break";
 
 /// The output of a container that goes on after its last words: lines that the test sends.
 #[derive(Clone)]
@@ -235,12 +235,10 @@ impl Logs for LiveOutput {
         }
         let lines = futures_util::stream::unfold(self.0.subscribe(), async |mut lines| {
             let line: String = lines.recv().await.ok().filter(|line| line != END)?;
-            Some((Ok(line.into()), lines))
+            let part = if line == BREAK { Err(io::Error::other(BREAK)) } else { Ok(line.into()) };
+            Some((part, lines))
         });
         Box::pin(async move {
-            if options.since.is_some() {
-                return Ok(Box::pin(lines) as LogStream);
-            }
             let before = LastWords.open(container, options).await?;
             Ok(Box::pin(before.chain(lines)) as LogStream)
         })
@@ -430,7 +428,7 @@ async fn changes_and_output_appear_without_a_reload() {
     browser.press("f").await;
     browser.shows("following").await;
     wait_for_reader(&served.output).await;
-    served.output.0.send(format!("{STAMP}GET / 200\n{STAMP}GET /ca")).unwrap();
+    served.output.0.send("GET / 200\nGET /ca".to_owned()).unwrap();
     served.output.0.send("rt 500\n".to_owned()).unwrap();
     let lines =
         "return [...document.querySelectorAll('#log > span')].map((it) => it.innerText.trim()).slice(2)";
@@ -445,7 +443,7 @@ async fn changes_and_output_appear_without_a_reload() {
         .await;
     // The search hides new lines too.
     browser.press("/cart").await;
-    served.output.0.send(format!("{STAMP}GET / 404\n{STAMP}GET /cart 200\n")).unwrap();
+    served.output.0.send("GET / 404\nGET /cart 200\n".to_owned()).unwrap();
     browser
         .until(
             "one new line is shown",
@@ -463,7 +461,7 @@ async fn changes_and_output_appear_without_a_reload() {
         )
         .await;
     // The last line has no end, and the colours of a terminal.
-    served.output.0.send(format!("{STAMP}\u{1b}[1mGET\u{1b}[0m /cart 201")).unwrap();
+    served.output.0.send("\u{1b}[1mGET\u{1b}[0m /cart 201".to_owned()).unwrap();
     served.output.0.send(END.to_owned()).unwrap();
     browser.shows("GET /cart 201").await;
     browser.shows("the output has ended").await;
@@ -488,26 +486,59 @@ async fn following_goes_on_after_an_error_and_a_restart() {
     browser.shows("no network; trying again").await;
     browser.shows("following").await;
     wait_for_reader(&served.output).await;
-    served.output.0.send(format!("{STAMP}first run\n")).unwrap();
-    browser.shows("first run").await;
-    served.output.0.send(END.to_owned()).unwrap();
-    browser.shows("the output has ended").await;
-    wait_for_reader(&served.output).await;
-    // The engine sends the lines of the last millisecond again.
-    let next = format!("{STAMP}first run\n{}second run\n", STAMP.replace("01.0", "02.0"));
-    served.output.0.send(next).unwrap();
-    browser.shows("second run").await;
     let lines =
         "return [...document.querySelectorAll('#log > span')].map((it) => it.innerText.trim()).slice(2)";
-    let wanted = json!(["first run", "— the container was started again —", "second run"]);
-    assert_eq!(browser.run(lines).await, wanted);
     let is_checked = "return document.getElementById('follow').checked";
-    assert_eq!(browser.run(is_checked).await, true);
-    served.publish([blog()]);
+    let again = "; trying again";
+    served.output.0.send("same\nsame\n".to_owned()).unwrap();
+    browser.until("equal lines are there", &format!("{lines}.length === 2")).await;
+
+    // After a break, the lines of the run come again, and a proxy that answers in between changes nothing.
+    let answers = "const real = window.fetch; window.left = ['Not found', '<html>']; window.fetch = (...all) => { \
+                   const body = window.left.shift(); if (body === undefined) return real(...all); \
+                   const [status, type] = body === '<html>' ? [200, 'text/html'] : [404, 'text/plain']; \
+                   return Promise.resolve(new Response(body, {status, headers: {'content-type': type}})); }";
+    browser.run(answers).await;
+    served.output.0.send(BREAK.to_owned()).unwrap();
+    browser.shows(&format!("the agent answers 404{again}")).await;
+    browser.shows(&format!("no output but a page came{again}")).await;
+    assert_eq!(browser.run(lines).await, json!(["same", "same"]));
+    wait_for_reader(&served.output).await;
+    served.output.0.send("same\nsame\nsame\n".to_owned()).unwrap();
+    browser.until("no line is lost", &format!("{lines}.length === 3")).await;
+
+    // The output of a run that has ended is not asked for again.
+    let counted = "const real = window.fetch; window.asked = 0; \
+                   window.fetch = (...all) => { window.asked++; return real(...all); }";
+    browser.run(counted).await;
     served.output.0.send(END.to_owned()).unwrap();
-    browser.shows("the agent answers 404").await;
+    browser.shows("the output has ended").await;
+    let mut restarted = shop();
+    for workload in Arc::make_mut(&mut restarted.status.workloads).values_mut() {
+        workload.instances[0].started = Some(Timestamp(1_800_000_000_000));
+    }
+    served.publish([restarted]);
+    wait_for_reader(&served.output).await;
+    served.output.0.send("second run\n".to_owned()).unwrap();
+    browser.shows("second run").await;
+    let before = ["connecting to db:5432", "fatal: password of <orders> was refused"];
+    let mark = "— the container was started again —";
+    let wanted = json!(["same", "same", "same", mark, before[0], before[1], "second run"]);
+    assert_eq!(browser.run(lines).await, wanted);
+    assert_eq!(browser.run("return window.asked").await, 1);
+
+    // The lines stay without the container.
+    served.publish([blog()]);
+    browser.shows("there is no application `shop`").await;
+    served.output.0.send(END.to_owned()).unwrap();
+    browser.shows("the output has ended").await;
+    assert_eq!(browser.run(lines).await, wanted);
+    let forbidden = "window.fetch = () => Promise.resolve(new Response('', {status: 403})); \
+                     const box = document.getElementById('follow'); box.click(); box.click()";
+    browser.run(forbidden).await;
+    browser.shows("the agent answers 403").await;
     assert_eq!(browser.run(is_checked).await, false);
-    browser.console_is_clean("404").await;
+    browser.console_is_clean("ERR_INCOMPLETE_CHUNKED_ENCODING").await;
 }
 
 #[tokio::test]

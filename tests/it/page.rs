@@ -1049,6 +1049,32 @@ async fn page_of_logs_follows_from_its_first_line_on() {
     assert_shown(&page(&router, &format!("{path}?since=5m")).await, &[&format!("{follow}&amp;since=5m\"")]);
 }
 
+#[tokio::test]
+async fn page_of_logs_names_the_run_while_it_is_open() {
+    let sample::Agent { handle, store, inbox } = agent([shop()]);
+    let router = router(handle.with_logs(Arc::new(LastWords)), store, Access::loopback());
+    let path = "/applications/shop/logs/shop-web-1";
+    let loaded = page(&router, path).await;
+    let request = Request::get(format!("{path}?v={}", version_of(&loaded)))
+        .header("host", "localhost")
+        .header("accept", "text/event-stream");
+    let mut stream = ask(&router, request.body(Body::empty()).unwrap()).await.into_body();
+    let mut next =
+        async || timeout(Duration::from_secs(20), next_change(&mut stream)).await.expect("a change arrives");
+    let mut restarted = shop();
+    for workload in Arc::make_mut(&mut restarted.status.workloads).values_mut() {
+        workload.instances[0].started = Some(Timestamp(1_800_000_000_000));
+    }
+    sample::publish(&inbox, [restarted]);
+    let change = next().await;
+    assert!(change["parts"]["run"].to_string().contains("1800000000000"), "{change}");
+    assert_eq!(change["title"], "Logs of shop-web-1");
+    // The lines of a container that is gone stay.
+    sample::publish(&inbox, []);
+    let change = next().await;
+    assert!(change["parts"]["run"].to_string().contains("there is no application"), "{change}");
+}
+
 /// Containers that print another line in the present run than in those before.
 struct Runs;
 

@@ -7,7 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use driftless_docker::LogStream;
-use driftless_model::{AppName, InstanceStatus, Timestamp, error_chain, without_escapes};
+use driftless_model::{AppName, Timestamp, error_chain, without_escapes};
 use futures_util::StreamExt;
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -15,8 +15,9 @@ use serde::Deserialize;
 use super::{
     failure::PageError,
     layout::{Page, respond},
+    live::{self, Parts, Streaming},
     parameters::PageParameters,
-    text::{RelativeTime, Text},
+    text::{LIVE, RelativeTime, Text},
 };
 use crate::{
     access::Caller,
@@ -46,32 +47,34 @@ pub(crate) struct LogsQuery {
     since: String,
     /// The output before the present or last run.
     previous: bool,
+    /// The version that the page has: only for the stream.
+    v: String,
 }
 
 pub(crate) async fn show(
     Caller(caller): Caller,
     State(shared): State<Shared>,
+    streaming: Option<Streaming>,
     Path((app, instance)): Path<(String, String)>,
     PageParameters(query): PageParameters<LogsQuery>,
 ) -> Result<Response, PageError> {
     let name = AppName(app);
+    if let Some(streaming) = streaming {
+        let (source, known) = (shared.clone(), query.v.clone());
+        let build = move || {
+            let parts = parts(&source, &name, &instance, &query);
+            async move { Ok::<_, Error>(parts) }
+        };
+        return Ok(live::stream(&shared, streaming, known, build).await?);
+    }
     let path = format!("/applications/{name}/logs/{instance}");
     let frame = |error: Error| PageError::new(&caller, &shared, &path, error);
-    let text = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
-    let wanted = LogQuery {
-        // One more says whether there are older ones.
-        tail: Some(LINES + 1),
-        since: text(&query.since),
-        container: text(&query.container),
-        previous: query.previous,
-        ..LogQuery::default()
-    };
+    let wanted = query.wanted();
     let stream = open_logs(&shared, &name, &instance, &wanted).await.map_err(frame)?;
     let mut output = read_output(stream, LONGEST, WITHIN).await;
     output.keep_lines(LINES);
-    let application = shared.handle.application(&name).map_err(|error| frame(error.into()))?;
-    let (container, _) = logged_container(&application, &instance, &wanted).map_err(frame)?;
-    let page = Page::new(&caller, &shared, &path).title(&format!("Logs of {instance}"));
+    let version = parts(&shared, &name, &instance, &query).version();
+    let page = Page::new(&caller, &shared, &path).title(&title(&instance)).live(&version);
     // The same lines again and what follows, so that none is missing between the page and the stream.
     let mut follow = form_urlencoded::Serializer::new(String::new());
     follow.append_pair("follow", "true").append_pair("tail", &LINES.to_string());
@@ -94,7 +97,7 @@ pub(crate) async fn show(
             @if !query.previous { label.follow { input #follow type="checkbox" data-key="f" data-name="follow"; " Follow" } }
             span #log-state .soft role="status" {}
         }
-        (runs(&query, container, shared.clock.now()))
+        (run(&shared, &name, &instance, &query, shared.clock.now()))
         pre #log .log tabindex="0" aria-label="Output" data-follow=(Text(&follow)) {
             @for line in output.lines.lines() { span { (Text(line)) "\n" } }
         }
@@ -104,24 +107,64 @@ pub(crate) async fn show(
     Ok(respond(&page, &body).into_response())
 }
 
-/// The run that the page is about, with a link to the output of the others. Empty: there is only one.
-fn runs(query: &LogsQuery, container: &InstanceStatus, now: Timestamp) -> Markup {
+fn title(instance: &str) -> String {
+    format!("Logs of {instance}")
+}
+
+/// The part that changes while the page is open. It stays there without the container, so that the lines can still be read.
+fn parts(shared: &Shared, app: &AppName, instance: &str, query: &LogsQuery) -> Parts {
+    let mut parts = Parts::new(title(instance));
+    parts.add("run", run(shared, app, instance, query, LIVE));
+    parts
+}
+
+/// The run that the page is about, with a link to the output of the others. The script follows a run that starts later.
+fn run(shared: &Shared, app: &AppName, instance: &str, query: &LogsQuery, now: Timestamp) -> Markup {
+    let application = match shared.handle.application(app).map_err(Error::from) {
+        Ok(application) => application,
+        Err(error) => return no_run(&error),
+    };
+    let container = match logged_container(&application, instance, &query.wanted()) {
+        Ok((container, _)) => container,
+        Err(error) => return no_run(&error),
+    };
     let other = LogsQuery { previous: !query.previous, ..query.clone() };
     html! {
-        @if query.previous {
-            p.soft { "The output before the last start. " a href=(Text(other.link())) { "Output since then" } }
-        } @else if container.restarts > 0 {
-            p.soft {
-                "The output since the last start"
-                @if let Some(at) = container.started { ", " (RelativeTime { at, now }) }
-                ". " a href=(Text(other.link())) { "Output before it" }
-                ", of " (container.restarts) @if container.restarts == 1 { " earlier run" } @else { " earlier runs" }
+        div #run data-started=[container.started.map(|at| at.0)] {
+            @if query.previous {
+                p.soft { "The output before the last start. " a href=(Text(other.link())) { "Output since then" } }
+            } @else if container.restarts > 0 {
+                p.soft {
+                    "The output since the last start"
+                    @if let Some(at) = container.started { ", " (RelativeTime { at, now }) }
+                    ". " a href=(Text(other.link())) { "Output before it" }
+                    ", of " (container.restarts)
+                    @if container.restarts == 1 { " earlier run" } @else { " earlier runs" }
+                }
             }
         }
     }
 }
 
+/// Says why there is no container.
+fn no_run(error: &Error) -> Markup {
+    html! { div #run { p.soft { (Text(error)) "." } } }
+}
+
 impl LogsQuery {
+    /// The query of the API.
+    fn wanted(&self) -> LogQuery {
+        let text = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+        LogQuery {
+            // One more says whether there are older ones.
+            tail: Some(LINES + 1),
+            since: text(&self.since),
+            container: text(&self.container),
+            previous: self.previous,
+            ..LogQuery::default()
+        }
+    }
+
     /// The link to this page of logs.
     fn link(&self) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());

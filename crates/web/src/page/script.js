@@ -164,9 +164,9 @@
       if (source && Date.now() - Math.max(heard, opened) > overdue) { lose(); open(); }
     }, 1000);
     document.addEventListener("visibilitychange", () => { if (document.hidden) close(); else open(); });
-    // The title of a tab in the background has the number of failures.
+    // The title of a tab in the background has the number of failures, but not that of logs.
     setInterval(async () => {
-      const answer = document.hidden ? await page() : null;
+      const answer = document.hidden && !$("log") ? await page() : null;
       const text = answer?.ok ? await answer.text().catch(() => "") : "";
       if (document.hidden && text) document.title = new DOMParser().parseFromString(text, "text/html").title;
     }, 60000);
@@ -206,48 +206,37 @@
       filter(line);
       log.append(line);
       while (log.children.length > most) log.firstElementChild.remove();
+      return line;
     };
-    // The time before each line, which is not shown: after a break, the output is read again from the last one on.
-    const stamp = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(?:Z|[+-]\d\d:\d\d) /;
-    const ended = "the output has ended; that of the next run follows";
+    // The start of the run that prints now, by the stream of changes of the page.
+    const started = () => $("run")?.dataset.started;
+    const wait = (time) => new Promise((next) => { setTimeout(next, time); });
+    const pauses = { first: 3000, longest: 60000 };
     const read = async (signal, seen) => {
       const place = new URL(log.dataset.follow, location.href);
-      place.searchParams.set("timestamps", "true");
-      if (seen.at) {
-        place.searchParams.set("since", seen.at);
-        place.searchParams.set("tail", most);
-      }
-      const answer = await fetch(place, { signal });
-      if (!answer.ok) {
-        const error = new Error(`the agent answers ${answer.status}`);
-        error.isFinal = [401, 403, 404].includes(answer.status);
+      const run = started() ?? seen.run;
+      const isNext = run !== seen.run;
+      // The stream begins with the lines of this run that are there, also after a break.
+      const shown = [...log.children];
+      const again = isNext ? [] : shown.slice(shown.indexOf(seen.mark) + 1);
+      place.searchParams.set("tail", isNext ? most : Math.max(again.length, place.searchParams.get("tail")));
+      // A proxy may answer with a page to log in, or lead to one.
+      const answer = await fetch(place, { signal, redirect: "error" });
+      if (!answer.ok || !answer.headers.get("content-type")?.startsWith("text/plain")) {
+        const error = new Error(answer.ok ? "no output but a page came" : `the agent answers ${answer.status}`);
+        error.isFinal = [401, 403].includes(answer.status);
         throw error;
       }
-      tell(seen.hasEnded ? ended : "following");
-      // The stream begins with the lines of the page.
-      if (!seen.at) log.replaceChildren();
-      const known = seen.key;
-      const take = (text) => {
-        const [start, second, fraction = ""] = stamp.exec(text) ?? [""];
-        if (start) {
-          const key = `${second}.${fraction.padEnd(9, "0")}`;
-          // The agent knows times in milliseconds, so the last lines come again.
-          if (key <= known) return;
-          seen.at = start.trim();
-          seen.key = key;
-        }
-        if (seen.hasEnded) {
-          seen.hasEnded = false;
-          tell("following");
-          add("— the container was started again —");
-        }
-        add(text.slice(start.length));
-      };
+      tell("following");
+      if (isNext) seen.mark = add("— the container was started again —");
+      seen.run = run;
+      seen.pause = pauses.first;
       const show = (lines) => {
-        const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 40;
-        lines.forEach(take);
+        const top = log.scrollTop, atEnd = top + log.clientHeight >= log.scrollHeight - 40;
+        for (const line of again.splice(0)) line.remove();
+        lines.forEach(add);
         report();
-        if (atEnd) log.scrollTop = log.scrollHeight;
+        log.scrollTop = atEnd ? log.scrollHeight : top;
       };
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = "";
@@ -268,14 +257,14 @@
       if (!follow.checked) { tell(""); return; }
       running = new AbortController();
       const { signal } = running;
-      const seen = { at: null, key: "", hasEnded: false };
+      const seen = { run: started(), mark: null, pause: pauses.first };
       tell("following");
       log.scrollTop = log.scrollHeight;
       while (!signal.aborted) {
         try {
           await read(signal, seen);
-          seen.hasEnded = true;
-          tell(ended);
+          tell("the output has ended");
+          while (!signal.aborted && [undefined, seen.run].includes(started())) await wait(1000);
         } catch (error) {
           if (signal.aborted) return;
           if (error.isFinal) {
@@ -285,8 +274,9 @@
             return;
           }
           tell(`${error.message}; trying again`);
+          do await wait(seen.pause); while (document.hidden && !signal.aborted);
+          seen.pause = Math.min(2 * seen.pause, pauses.longest);
         }
-        await new Promise((next) => { setTimeout(next, 3000); });
       }
     });
     log.scrollTop = log.scrollHeight;

@@ -453,7 +453,9 @@ async fn form_sent_after_the_session_leads_back_to_its_question() {
         assert!(ended.contains(part), "{part} in {ended}");
     }
     let bye = raw(address, "POST /logout", &[host, html, origin], "").await;
-    assert!(bye.contains("name=\"next\" value=\"\""), "{bye}");
+    assert!(bye.contains("name=\"next\" value=\"\"") && !bye.contains("asked again"), "{bye}");
+    let reloaded = raw(address, "GET /logout", &[host, html], "").await;
+    assert!(reloaded.contains("name=\"next\" value=\"\""), "the address is no page: {reloaded}");
     let foreign = ("origin", "https://evil.example");
     for (line, origin) in [("POST /api/v1/applications/shop/sync", origin), (restart, foreign)] {
         let refused = raw(address, line, &[host, html, origin], "workload=web").await;
@@ -493,6 +495,8 @@ async fn refusals_and_unknown_addresses_are_pages_in_a_browser() {
         ("GET /audit", 403, "Not allowed"),
         ("POST /applications/shop/sync", 403, "Not allowed"),
         ("GET /app/x", 404, "Not found"),
+        ("GET /logout", 405, "Refused"),
+        ("POST /auth/login", 405, "Refused"),
     ] {
         let page = ask(line, "text/html,*/*").await;
         assert!(page.starts_with(&format!("HTTP/1.1 {status}")), "{page}");
@@ -640,6 +644,9 @@ async fn wrong_tokens_are_limited_by_address() {
     assert!(answers[0].starts_with("HTTP/1.1 401"), "{}", answers[0]);
     let last = answers.last().unwrap();
     assert!(last.starts_with("HTTP/1.1 429") && last.contains("retry-after: "), "{last}");
+    let page = raw(address, "GET /", &[wrong[0], wrong[1], ("accept", "text/html")], "").await;
+    assert!(page.starts_with("HTTP/1.1 429") && page.contains("<h1>Refused</h1>"), "{page}");
+    assert!(page.contains("retry-after: "), "{page}");
     let form = raw(address, "POST /login", &[wrong[0]], "token=x").await;
     assert!(form.starts_with("HTTP/1.1 429"), "{form}");
     assert_eq!(it.store.audit(None, 10, None).unwrap(), [], "nobody fills the audit without a token");

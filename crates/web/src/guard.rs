@@ -248,6 +248,12 @@ pub(super) async fn no_such_route(
     }
 }
 
+/// The answer to a method that the route of an address does not have, such as after somebody has opened that of a form.
+pub(super) async fn no_such_method(request: Request) -> Response {
+    let error = Error::NoSuchMethod(request.method().clone());
+    refused(&request, error)
+}
+
 /// A refusal before the request reaches its route: a page for a browser, else an error of the API.
 fn refused(request: &Request, error: Error) -> Response {
     let path = request.uri().path();
@@ -278,7 +284,7 @@ fn refuse(error: Error, request: &Request, provider: Option<&ProviderLogin>) -> 
         response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
         return response;
     }
-    error.into_response()
+    refused(request, error)
 }
 
 fn accepts_html(headers: &HeaderMap) -> bool {

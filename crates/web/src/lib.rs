@@ -107,7 +107,7 @@ pub fn router_with_webhooks(handle: Handle, store: Store, access: Access, hooks:
         .into_iter()
         .fold(Router::new(), add)
         .fallback(guard::no_such_route)
-        .method_not_allowed_fallback(error::no_such_method)
+        .method_not_allowed_fallback(guard::no_such_method)
         .layer(middleware::from_fn_with_state(guard, guard::guard));
     // Probes have no token, so these routes answer only yes or no. The form to log in takes one.
     let open = routes::open()
@@ -115,7 +115,7 @@ pub fn router_with_webhooks(handle: Handle, store: Store, access: Access, hooks:
         .map(Operation::into_route)
         .fold(page::open_routes(), add)
         .route("/favicon.ico", get(favicon))
-        .method_not_allowed_fallback(error::no_such_method);
+        .method_not_allowed_fallback(guard::no_such_method);
     guarded
         .merge(open)
         .layer(middleware::from_fn(answers::finish))

@@ -55,7 +55,7 @@ fn title_of(status: StatusCode) -> &'static str {
     match status {
         StatusCode::NOT_FOUND => "Not found",
         StatusCode::FORBIDDEN => "Not allowed",
-        StatusCode::CONFLICT => "Refused",
+        StatusCode::CONFLICT | StatusCode::METHOD_NOT_ALLOWED | StatusCode::TOO_MANY_REQUESTS => "Refused",
         StatusCode::SERVICE_UNAVAILABLE => "Not available",
         _ => "Failed",
     }
@@ -64,8 +64,10 @@ fn title_of(status: StatusCode) -> &'static str {
 /// The page of a request that a browser sent and that is refused before there is a page for it.
 pub(crate) fn refusal(path: &str, error: Error) -> Response {
     let text = error.to_string();
+    let is_other_method = matches!(error, Error::NoSuchMethod(_));
     let response = error.into_response();
     let (status, detail) = (response.status(), response.extensions().get::<ErrorDetail>().cloned());
+    let retry_after = response.headers().get(header::RETRY_AFTER).cloned();
     let (root, title) = (root_of(path), title_of(status));
     let page = html! {
         (DOCTYPE)
@@ -75,13 +77,19 @@ pub(crate) fn refusal(path: &str, error: Error) -> Response {
                 main {
                     h1 { (title) }
                     p.note.bad role="alert" { (Text(&text)) }
-                    @if let Some(help) = detail.as_ref().and_then(|detail| detail.help.as_ref()) { p { (Text(help)) } }
+                    // The help of the API names methods.
+                    @if let Some(help) = detail.as_ref().and_then(|detail| detail.help.as_ref()).filter(|_| !is_other_method) {
+                        p { (Text(help)) }
+                    }
                     p { a href={ "./" (root) } { "All applications" } }
                 }
             }
         }
     };
     let mut answer = (status, Html(page.into_string())).into_response();
+    if let Some(seconds) = retry_after {
+        answer.headers_mut().insert(header::RETRY_AFTER, seconds);
+    }
     if let Some(detail) = detail {
         answer.extensions_mut().insert(detail);
     }

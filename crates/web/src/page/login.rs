@@ -27,6 +27,9 @@ use crate::{
 };
 use driftless_model::{AuditEntry, Channel};
 
+/// The path to log out.
+pub(super) const LOG_OUT: &str = "/logout";
+
 /// The query of `GET /login`.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct LoginQuery {
@@ -41,9 +44,10 @@ pub(crate) fn ask(uri: &Uri, provider: Option<&ProviderLogin>) -> Response {
 
 /// Answers a browser that has sent a form after the end of its session. The log-in leads to the page of that form.
 pub(crate) fn ask_again(uri: &Uri, provider: Option<&ProviderLogin>) -> Response {
-    let next = if uri.path() == "/logout" { String::new() } else { next_of(uri) };
     let text = "Nothing was done, because your session has ended. After the log-in you are asked again.";
-    (StatusCode::UNAUTHORIZED, form(uri.path(), &next, Some(text), provider)).into_response()
+    // Nobody who wants to log out is asked again.
+    let text = (uri.path() != LOG_OUT).then_some(text);
+    (StatusCode::UNAUTHORIZED, form(uri.path(), &next_of(uri), text, provider)).into_response()
 }
 
 /// Answers a browser that has followed a link of another site, such as that of a message in webmail. With that request it sends
@@ -149,7 +153,7 @@ pub(crate) async fn log_out(Caller(_): Caller, State(shared): State<Shared>, hea
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            (head(&root_of("/logout"), "Log out"))
+            (head(&root_of(LOG_OUT), "Log out"))
             body.login { main { p { (text) } } }
         }
     };
@@ -173,8 +177,11 @@ fn redirect(place: &str, cookie: &str) -> Response {
     response
 }
 
-/// The place of a page, with its query if that is usual.
+/// The place of a page, with its query if that is usual. The address to log out is that of a form, and no page.
 fn next_of(uri: &Uri) -> String {
+    if uri.path() == LOG_OUT {
+        return String::new();
+    }
     let path = uri.path().trim_start_matches('/');
     let whole = uri.query().map(|query| format!("{path}?{query}"));
     whole.filter(|whole| is_place(whole)).unwrap_or_else(|| path.to_owned())
@@ -262,6 +269,6 @@ mod tests {
         }
         assert_eq!(in_query("a?b=c&d=12%3A00"), "a?b=c%26d=12%253A00");
         let next = |text: &'static str| next_of(&Uri::from_static(text));
-        assert_eq!([next("/"), next("/a?b=c"), next("/a?b;c")], ["", "a?b=c", "a"]);
+        assert_eq!([next("/"), next("/a?b=c"), next("/a?b;c"), next("/logout")], ["", "a?b=c", "a", ""]);
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn routes() -> Vec<GuardedRoute> {
         read("/fleet/{name}/{kind}", get(fleet_request::ask)),
         GuardedRoute::new("post", "/fleet/{name}/{kind}", post(fleet_request::act), Needs::Admin)
             .audited("request host"),
-        GuardedRoute::new("post", "/logout", post(login::log_out), Needs::Read).audited("logout"),
+        GuardedRoute::new("post", login::LOG_OUT, post(login::log_out), Needs::Read).audited("logout"),
     ]
 }
 

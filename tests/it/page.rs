@@ -287,6 +287,17 @@ async fn rollback_of_a_suspended_one_has_a_note_on_the_page() {
     store_revision(&store, "shop-2", Cause::Commit);
     let note = "is suspended, so nothing is changed yet";
     assert!(!page(&router, "/applications/shop/rollback").await.contains(note));
+    let mut by_settings = shop();
+    by_settings.spec.policy.suspended = true;
+    let other = agent([by_settings]);
+    tokio::spawn(answer(other.inbox, Seen::default()));
+    store_revision(&other.store, "shop-1", Cause::Commit);
+    store_revision(&other.store, "shop-2", Cause::Commit);
+    let other = driftless_web::router(other.handle, other.store, Access::loopback());
+    assert_shown(
+        &page(&other, "/applications/shop/rollback").await,
+        &["shop is suspended. If that is by its settings", "<code>suspend: false</code>"],
+    );
     store.set_suspended(&"shop".into(), Suspension::Suspended).unwrap();
     assert_shown(
         &page(&router, "/applications/shop/rollback").await,

@@ -1155,6 +1155,34 @@ async fn plan_of_a_suspended_pin_is_that_of_a_resume() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn resume_of_one_suspended_twice_ends_its_pin() {
+    let mut it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    it.push(&web("web:2")).await;
+    it.synced_with_tip().await;
+    it.end().await;
+    it.settings.policy.suspended = true;
+    it.begin();
+    it.until("its settings suspend it", |it| it.status.health == HealthStatus::Suspended).await;
+    let back = || Rollback { to: Some("1".to_owned()), reason: String::new(), until: Until::Manual };
+    let note = async || match it.handle().request(app(), RequestKind::Rollback(back())).await {
+        Ok(Answer::Pinned { note, .. }) => note.unwrap(),
+        other => panic!("{other:?}"),
+    };
+    assert!(note().await.contains("suspend: false"));
+    it.ask(RequestKind::Suspend).await;
+    assert!(note().await.contains("ends that and the pin"));
+    let Ok(Answer::Plan(plan)) = it.handle().request(app(), RequestKind::Plan).await else {
+        panic!("no plan")
+    };
+    assert!(plan.suspended && plan.rounds.is_empty(), "a resume ends the pin: {plan:?}");
+    it.ask(RequestKind::Resume).await;
+    let has_ended = |it: &Application| it.status.pin.is_none() && it.status.health == HealthStatus::Suspended;
+    it.until("the pin has ended", has_ended).await;
+    assert_eq!(it.images(), ["db:1", "web:2", "web:2"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn status_before_a_pin_or_suspension_is_outdated_at_once() {
     let it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;

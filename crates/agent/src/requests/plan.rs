@@ -46,7 +46,8 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         if let Some(why) = self.why_kept(&target) {
             return Ok(DryRun { waits: vec![why], ..DryRun::default() });
         }
-        if target.pin.is_some() && self.is_suspended_by_user()? {
+        // The resume that ends the suspension ends the pin too. One by settings alone ends in Git, and the pin stays.
+        if target.pin.is_some() && self.context.store().suspended(self.context.name())? {
             return Ok(DryRun { suspended: true, ..self.plan_after_resume().await? });
         }
         let record = self.record.get().clone();
@@ -125,12 +126,6 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let planned = target.for_planner(reached.as_ref(), self.context.agent(), &mask);
         let (clock, contents) = (self.context.clock(), Some(self.context.contents()));
         Ok(DryRun { suspended, ..dry_run(&planned, &observed, record, clock, contents) })
-    }
-
-    /// Whether `driftless resume` ends the suspension, and a pin with it. A suspension by settings ends in Git, and the pin stays.
-    fn is_suspended_by_user(&self) -> Result<bool, RequestError> {
-        let is_suspended_by_settings = self.desired.rendered().policy.suspended;
-        Ok(!is_suspended_by_settings && self.context.store().suspended(self.context.name())?)
     }
 
     /// Why nothing follows for an application that has left Git and is kept: it is suspended, and cannot be resumed.

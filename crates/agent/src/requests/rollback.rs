@@ -36,18 +36,16 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         Ok(Answer::Pinned { pin, note })
     }
 
-    /// Why a pin changes nothing yet, if the application is suspended.
+    /// Why a pin changes nothing yet, if the application is suspended. The pin outlasts a suspension by settings only.
     fn suspension_note(&self) -> Result<Option<String>, RequestError> {
         let name = self.context.name();
-        if self.desired.rendered().policy.suspended {
-            return Ok(Some(suspended_by_settings(name)));
-        }
-        let is_suspended = self.context.store().suspended(name)?;
-        Ok(is_suspended.then(|| {
-            format!(
+        if self.context.store().suspended(name)? {
+            return Ok(Some(format!(
                 "{name} is suspended, so nothing is changed; `driftless resume {name}` ends that and the pin, so roll back again right after it"
-            )
-        }))
+            )));
+        }
+        let is_suspended_by_settings = self.desired.rendered().policy.suspended;
+        Ok(is_suspended_by_settings.then(|| suspended_by_settings(name)))
     }
 
     /// The revision that a rollback goes back to.

@@ -427,6 +427,11 @@ async fn rollback_preview(
                 (Text(&application.name)) " is suspended, so nothing is changed yet. " b { "Resume" }
                 " ends the suspension and this pin: roll back again right after it."
             }
+        } @else if application.spec.policy.suspended {
+            p.note.warn {
+                (Text(&application.name)) " is suspended. If that is by its settings, nothing is changed until they say "
+                code { "suspend: false" } "."
+            }
         }
         p {
             "To revision " b { "#" (revision.number) } ": " code { (Text(revision.commit.short())) } " "

@@ -386,15 +386,21 @@ fn images(status: &ApplicationStatus, now: Timestamp) -> Markup {
     }
 }
 
-/// Whether there is an instance of the desired specification that uses an image.
+/// Whether an image is in force: an instance of the desired specification uses it, or no workload that uses it has or needs an
+/// instance now, such as a CronJob between its runs.
 fn is_deployed(status: &ApplicationStatus, image: &ImageUpdateStatus) -> bool {
     let is_image = |named: &str| named == image.image || image.resolved.as_deref() == Some(named);
     let uses = |workload: &WorkloadStatus| {
         let mut parts = workload.spec.containers.iter();
         is_image(&workload.image) || parts.any(|part| is_image(&part.image))
     };
-    let mut using = status.workloads.values().filter(|workload| uses(workload));
-    using.any(|workload| workload.instances.iter().any(|instance| instance.updated))
+    let using: Vec<&WorkloadStatus> = status.workloads.values().filter(|workload| uses(workload)).collect();
+    let has_updated = using.iter().any(|workload| workload.instances.iter().any(|instance| instance.updated));
+    let needs_none = |workload: &WorkloadStatus| {
+        workload.replicas == 0 || workload.cron.is_some() || workload.job.is_some()
+    };
+    let are_idle = using.iter().all(|workload| workload.instances.is_empty() && needs_none(workload));
+    has_updated || (are_idle && !using.is_empty())
 }
 
 fn image_row(image: &ImageUpdateStatus, is_deployed: bool, now: Timestamp) -> Markup {
@@ -738,7 +744,7 @@ fn event_row(row: &EventRow<'_>, now: Timestamp) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use driftless_model::{ConditionStatus, InstanceStatus, StatusCondition};
+    use driftless_model::{ConditionStatus, CronStatus, InstanceStatus, StatusCondition};
 
     use super::*;
 
@@ -819,13 +825,10 @@ mod tests {
             failure: None,
             note: String::new(),
         };
-        let shown = |updated: Option<bool>| {
-            let instances = updated.map(|updated| InstanceStatus { updated, ..InstanceStatus::default() });
-            let web = WorkloadStatus {
-                image: image.image.clone(),
-                instances: instances.into_iter().collect(),
-                ..WorkloadStatus::default()
-            };
+        let shown = |updated: Option<bool>, workload: WorkloadStatus| {
+            let instance = updated.map(|updated| InstanceStatus { updated, ..InstanceStatus::default() });
+            let instances = instance.into_iter().collect();
+            let web = WorkloadStatus { image: image.image.clone(), instances, ..workload };
             let status = ApplicationStatus {
                 images: Arc::new(vec![image.clone()]),
                 workloads: Arc::new(BTreeMap::from([("web".into(), web)])),
@@ -833,9 +836,16 @@ mod tests {
             };
             images(&status, Timestamp(9)).into_string()
         };
+        let wanted = || WorkloadStatus { replicas: 1, ..WorkloadStatus::default() };
         for (updated, is_deployed) in [(None, false), (Some(false), false), (Some(true), true)] {
-            assert_eq!(shown(updated).contains(">as in Git<"), is_deployed, "{updated:?}");
+            assert_eq!(shown(updated, wanted()).contains(">as in Git<"), is_deployed, "{updated:?}");
         }
+        // Without an instance that is needed, it is the image of the next one.
+        let cron = || WorkloadStatus { cron: Some(CronStatus::default()), ..wanted() };
+        for (updated, is_deployed) in [(None, true), (Some(false), false), (Some(true), true)] {
+            assert_eq!(shown(updated, cron()).contains(">as in Git<"), is_deployed, "{updated:?}");
+        }
+        assert!(shown(None, WorkloadStatus::default()).contains(">as in Git<"), "it has 0 instances");
     }
 
     #[test]

@@ -309,6 +309,10 @@ fn manifest_of_another_tool_hides_no_application_below() {
         ("catalog-info.yaml", CATALOG.to_owned()),
         ("skaffold.yaml", "apiVersion: skaffold/v4beta6\nkind: Config\n".to_owned()),
         ("cluster.yaml", "apiVersion: kind.x-k8s.io/v1alpha4\nkind: Cluster\n".to_owned()),
+        ("k3d.yaml", "apiVersion: k3d.io/v1alpha5\nkind: Simple\n".to_owned()),
+        ("template.yaml", "apiVersion: scaffolder.backstage.io/v1beta3\nkind: Template\n".to_owned()),
+        ("kubeconfig.yaml", "apiVersion: v1\nkind: Config\nclusters: []\n".to_owned()),
+        ("kubeadm.yaml", "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n".to_owned()),
         ("catalog.json", r#"{"apiVersion": "backstage.io/v1alpha1", "kind": "Component"}"#.to_owned()),
     ] {
         let files = [(name, text.as_str()), ("shop/compose.yaml", COMPOSE), ("web/web.yaml", DEPLOYMENT)];

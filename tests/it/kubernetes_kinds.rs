@@ -752,6 +752,8 @@ fn kinds_of_extensions_name_the_alternative() {
         ("k3d.io/v1alpha5", "Simple", "another tool reads this file"),
         ("kind.x-k8s.io/v1alpha4", "Cluster", "another tool reads this file"),
         ("skaffold/v4beta6", "Config", "another tool reads this file"),
+        ("kubelet.config.k8s.io/v1beta1", "KubeletConfiguration", "another tool reads this file"),
+        ("v1", "Config", "another tool reads this file"),
     ] {
         let found = render(&format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\n"));
         let finding = &found.findings[0];

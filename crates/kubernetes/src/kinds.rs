@@ -118,7 +118,7 @@ const REVERSE_PROXY: &str = "run a reverse proxy such as Caddy or Traefik as a D
                              Service of `type: NodePort`; nginx and HAProxy keep the address that a name had at their start, \
                              so give the Services behind them the annotation `driftless.proxy: \"true\"`";
 
-/// Kinds of well-known extensions of a cluster and of other tools, each with what to do instead: the end of the API group, and the kind. An empty
+/// Kinds of well-known extensions of a cluster, each with what to do instead: the end of the API group, and the kind. An empty
 /// kind is any other one of that group.
 const EXTENSIONS: &[(&str, &str, &str)] = &[
     ("argoproj.io", "AppProject", FOLLOW),
@@ -129,7 +129,6 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
     ("argoproj.io", "Rollout", "use a Deployment"),
     ("argoproj.io", "Workflow", JOB),
     ("argoproj.io", "WorkflowTemplate", JOB),
-    ("backstage.io", "", TOOL),
     ("bitnami.com", "SealedSecret", SECRETS),
     ("cert-manager.io", "", "let the reverse proxy obtain its certificates, as Caddy and Traefik do"),
     ("external-secrets.io", "", SECRETS),
@@ -138,17 +137,33 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
     ("helm.toolkit.fluxcd.io", "", CHART),
     ("image.toolkit.fluxcd.io", "", "use the annotation `driftless.update` of the workload"),
     ("isindir.github.com", "SopsSecret", SECRETS),
-    ("k3d.io", "", TOOL),
-    ("kind.x-k8s.io", "", TOOL),
     ("kustomize.toolkit.fluxcd.io", "", FOLLOW),
     ("networking.istio.io", "", REVERSE_PROXY),
-    ("skaffold", "", TOOL),
     ("source.toolkit.fluxcd.io", "HelmChart", CHART),
     ("source.toolkit.fluxcd.io", "HelmRepository", CHART),
     ("source.toolkit.fluxcd.io", "", FOLLOW),
     ("traefik.containo.us", "", REVERSE_PROXY),
     ("traefik.io", "", REVERSE_PROXY),
 ];
+
+/// The ends of API groups that no API server has: programs read such files.
+const TOOLS: &[&str] = &[
+    "apiserver.config.k8s.io",
+    "audit.k8s.io",
+    "backstage.io",
+    "client.authentication.k8s.io",
+    "k3d.io",
+    "kind.x-k8s.io",
+    "kops.k8s.io",
+    "kubeadm.k8s.io",
+    "kubelet.config.k8s.io",
+    "kubeproxy.config.k8s.io",
+    "kubescheduler.config.k8s.io",
+    "skaffold",
+];
+
+/// The version and kind of a kubeconfig.
+const KUBECONFIG: (&str, &str) = ("v1", "Config");
 
 const CHART: &str = "commit the output of `helm template`";
 const FOLLOW: &str =
@@ -241,20 +256,33 @@ pub(super) fn judge(version: &str, kind: &str) -> KindSupport {
     KindSupport::Refused { field: "kind", message, help }
 }
 
-/// The advice for a kind of a well-known extension of a cluster.
+/// The advice for a kind of a well-known extension of a cluster, or of another tool.
 fn instead_of_extension(version: &str, kind: &str) -> Option<&'static str> {
-    let (group, _) = version.split_once('/')?;
-    let is_of =
-        |end: &str| group.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    if is_of_tool(version, kind) {
+        return Some(TOOL);
+    }
     EXTENSIONS
         .iter()
-        .find(|(end, name, _)| is_of(end) && (name.is_empty() || *name == kind))
+        .find(|(end, name, _)| is_in_group(version, end) && (name.is_empty() || *name == kind))
         .map(|(_, _, help)| *help)
+}
+
+/// Whether the API group is this one or a subdomain of it.
+fn is_in_group(version: &str, end: &str) -> bool {
+    let group = version.split_once('/').and_then(|(group, _)| group.strip_suffix(end));
+    group.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+fn is_of_tool(version: &str, kind: &str) -> bool {
+    (version, kind) == KUBECONFIG || TOOLS.iter().any(|end| is_in_group(version, end))
 }
 
 /// Whether a cluster has such a kind: one of Kubernetes itself, or of a well-known extension. Settings of other tools, such as
 /// Backstage and Skaffold, have the same form.
 pub(super) fn is_of_cluster(version: &str, kind: &str) -> bool {
+    if is_of_tool(version, kind) {
+        return false;
+    }
     let group = version.split_once('/').map_or("", |(group, _)| group);
     let singular = kind.strip_suffix("List").unwrap_or(kind);
     version == "v1"

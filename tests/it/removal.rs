@@ -343,6 +343,34 @@ async fn application_below_a_new_one_with_errors_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn application_taken_in_by_one_above_waits_for_the_user() {
+    let shop = ("shop/compose.yaml", SHOP);
+    let mut it = deployed(true, "", &[shop]).await;
+    // The second commit corrects the first one, as its error advises.
+    let namespace = ("namespace.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: web}\n");
+    let pod =
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: web, image: w}]}\n";
+    for files in [&[shop, namespace][..], &[shop, namespace, ("web.yaml", pod)]] {
+        it.git.push_files("Ada", files);
+        minutes(5).await;
+        let status = it.listed(&app()).unwrap().status.clone();
+        assert!(
+            format!("{status:?}").contains("the folder `shop` is now part of the application"),
+            "{status:#?}"
+        );
+    }
+    it.crash();
+    it.begin();
+    minutes(5).await;
+    assert_eq!((it.containers(&app()), it.containers(&"infra".into())), (1, 1), "{}", it.story());
+    let message = it.listed(&app()).unwrap().status.message.clone();
+    assert!(message.contains("`driftless remove shop`"), "{message}");
+    it.ask(RequestKind::Remove(Removal::KeepVolumes)).await;
+    minutes(5).await;
+    assert_eq!(it.containers(&app()), 0, "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_application_may_be_moved_deeper_and_deeper() {
     let it = deployed(true, "", &[("media/shop/compose.yaml", SHOP)]).await;
     // The agent does not look as deep as the second one.

@@ -20,7 +20,7 @@ pub(crate) enum Absence {
     /// The commit, or one before it, removed so many applications of the repository at once that it may be a mistake, and others
     /// are left. With a `count` of 1, the removal of this one waited already, and it may have been the only one.
     Reduced { count: usize },
-    /// It may be missing by mistake, for the reason in `RepositoryView::doubts`.
+    /// It may be missing by mistake, for the reason of `RepositoryView::doubt`.
     Doubtful,
     /// The repository could not be read completely.
     Unclear,

@@ -14,6 +14,10 @@ use crate::{
     host_values::ReadValues,
 };
 
+/// The advice if a new application takes in the folder of another one.
+const APART: &str =
+    "move the manifest that is above it to a folder of its own, or name the applications in `applications`";
+
 /// The content of a repository, as of its newest accepted commit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RepositoryView {
@@ -30,7 +34,7 @@ pub(crate) struct RepositoryView {
     pub(crate) unread_files: Vec<Finding>,
     /// The folders of applications below which no other one was looked for.
     pub(crate) unsearched: Vec<String>,
-    /// Why applications that are not in the view may be missing by mistake.
+    /// Why applications that are not in the view may be missing by mistake, apart from those that one above takes in.
     pub(crate) doubts: BTreeMap<AppName, String>,
     pub(crate) state: Arc<RepositoryState>,
     /// The settings of the repository at the newest commit whose `driftless.yaml` has no mistake. `None`: there was none
@@ -77,7 +81,7 @@ impl RepositoryView {
         if self.cannot_decide(known) {
             return Absence::Unclear;
         }
-        let is_doubtful = self.doubts.contains_key(&known.app);
+        let is_doubtful = self.doubt(known).is_some();
         if self.is_complete() {
             return if is_doubtful { Absence::Doubtful } else { Absence::Gone };
         }
@@ -99,7 +103,16 @@ impl RepositoryView {
     pub(crate) fn cannot_decide(&self, known: &KnownApplication) -> bool {
         self.is_undecided(&known.app)
             || self.unread_files_of(known).next().is_some()
-            || self.application_above(known).is_some()
+            || self.application_above(known).is_some_and(|above| above.stack.is_none())
+    }
+
+    /// Why an application that is not in the view may be missing by mistake.
+    pub(crate) fn doubt(&self, known: &KnownApplication) -> Option<String> {
+        let above = || {
+            let above = self.application_above(known)?;
+            Some(format!("{}; if that is a mistake, {APART}", taken_in(known, above)))
+        };
+        self.doubts.get(&known.app).cloned().or_else(above)
     }
 
     /// The errors about unreadable files that may be the reason why an application is not in the view.
@@ -107,8 +120,8 @@ impl RepositoryView {
         self.unread_files.iter().filter(move |unread| may_hide(&unread.location.file, known.path()))
     }
 
-    /// The application with errors, in a folder above that of a known one, because of which the known one was not looked for. Its
-    /// manifest may be there by mistake.
+    /// The application in a folder above that of a known one, because of which the known one was not looked for. Its manifest may be
+    /// there by mistake.
     fn application_above(&self, known: &KnownApplication) -> Option<&Rendered> {
         let is_above = |folder: &String| {
             let below = known.path().strip_prefix(folder.as_str());
@@ -117,7 +130,7 @@ impl RepositoryView {
         let mut all = self.applications.values();
         let hides = |rendered: &&Arc<Rendered>| {
             let folder = &rendered.spec.path;
-            rendered.stack.is_none() && is_above(folder) && self.unsearched.contains(folder)
+            is_above(folder) && self.unsearched.contains(folder)
         };
         all.find(hides).map(Arc::as_ref)
     }
@@ -140,17 +153,12 @@ impl RepositoryView {
     /// The errors because of which it is not known whether an application has left.
     pub(crate) fn errors_about(&self, known: &KnownApplication) -> impl Iterator<Item = Finding> {
         let rejection = self.rejected.get(&known.app).filter(|_| self.is_undecided(&known.app));
-        let above = self.application_above(known).map(|above| {
+        let invalid = self.application_above(known).filter(|above| above.stack.is_none());
+        let above = invalid.map(|above| {
             let place = above.findings.iter().find(|finding| finding.is_error());
             let location = place.map(|finding| finding.location.clone()).unwrap_or_default();
-            let message = format!(
-                "the folder `{}` is now part of the application `{}`, which has errors",
-                known.path(),
-                above.spec.name
-            );
-            let help = "move the manifest that is above it to a folder of its own, correct its errors, or name the applications in \
-                        `applications`";
-            Finding::error(location, "", message).help(help)
+            let message = format!("{}, which has errors", taken_in(known, above));
+            Finding::error(location, "", message).help(APART)
         });
         let errors = self.errors().chain(self.unread_files_of(known)).cloned();
         errors.chain(above).chain(rejection.map(RejectedCommit::finding))
@@ -160,4 +168,9 @@ impl RepositoryView {
     pub(crate) fn errors(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| finding.is_error())
     }
+}
+
+/// Says that the folder of a known application is now part of one above it.
+fn taken_in(known: &KnownApplication, above: &Rendered) -> String {
+    format!("the folder `{}` is now part of the application `{}`", known.path(), above.spec.name)
 }

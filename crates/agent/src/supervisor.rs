@@ -335,7 +335,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             };
             let errors = || view.map(|view| view.errors_about(known).collect()).unwrap_or_default();
             let may_wait = policy.prune && all.contains(known);
-            let doubt = view.and_then(|view| view.doubts.get(&known.app));
+            let doubt = view.and_then(|view| view.doubt(known));
             let desired = match absence {
                 // The last one is not removed unasked either, after a user has removed the others.
                 Absence::Emptied { count } if may_wait && count > 1 => {
@@ -353,13 +353,13 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                 Absence::Doubtful
                     if may_wait && !renamed.contains(&known.app) && !self.has_left(&known.app) =>
                 {
-                    let why = doubt.cloned().unwrap_or_default();
+                    let why = doubt.unwrap_or_default();
                     let count = self.emptied_count(&known.app).max(1);
                     kept(state).emptied(count).with_objections(vec![unconfirmed(&known.app, why)])
                 }
                 Absence::Gone | Absence::Emptied { .. } | Absence::Reduced { .. } | Absence::Doubtful => {
                     let mut notes = found_elsewhere(&known.app, views);
-                    notes.extend(doubt.map(|why| Finding::warning(Location::default(), "", why.clone())));
+                    notes.extend(doubt.map(|why| Finding::warning(Location::default(), "", why)));
                     Desired::gone(nothing(), state).with_objections(notes)
                 }
                 Absence::Unclear => {

@@ -347,6 +347,34 @@ fn manifest_of_another_tool_hides_no_application_below() {
 }
 
 #[test]
+fn kind_of_an_operator_makes_its_folder_an_application() {
+    const OPERATED: &str = "apiVersion: apps.example.com/v1\nkind: WebApp\nmetadata: {name: shop}\n";
+    let files =
+        MemoryFiles::new([("shop/shop.yaml", OPERATED), ("shop/monitoring/grafana.yaml", DEPLOYMENT)]);
+    let found = discover(&files, "", "infra", &[]);
+    assert_eq!(apps(&found), [("shop".to_owned(), "shop/shop.yaml".to_owned(), Format::Kubernetes)]);
+    assert!(render(&files, &found.apps[0]).stack.is_none());
+}
+
+#[test]
+fn file_of_another_tool_makes_a_folder_of_tests_an_application() {
+    const CLUSTER: &str = "apiVersion: kind.x-k8s.io/v1alpha4\nkind: Cluster\n";
+    let files = MemoryFiles::new([
+        ("test/kind.yaml", CLUSTER),
+        ("test/fixture/compose.yaml", COMPOSE),
+        ("shop/compose.yaml", COMPOSE),
+    ]);
+    let found = discover(&files, "", "infra", &[]);
+    let names: Vec<&str> = found.apps.iter().map(|app| app.name.as_str()).collect();
+    assert_eq!(names, ["shop", "test"]);
+    assert!(found.unsearched.contains(&"test".to_owned()), "{:?}", found.unsearched);
+    // The user chose this folder.
+    let found = discover(&files, "test", "infra", &[]);
+    let names: Vec<&str> = found.apps.iter().map(|app| app.name.as_str()).collect();
+    assert_eq!(names, ["fixture"]);
+}
+
+#[test]
 fn folders_beyond_the_named_ones_are_counted() {
     let paths: Vec<String> = (1..=8).map(|number| format!("stacks/apps/{number}/x/compose.yaml")).collect();
     let files = paths.iter().map(|path| (path.as_str(), COMPOSE)).chain([("db/compose.yaml", COMPOSE)]);

@@ -323,6 +323,22 @@ async fn manifest_of_another_tool_removes_no_application() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn application_replaced_by_files_of_other_kinds_is_kept() {
+    let blog_files = ("blog/compose.yaml", BLOG);
+    let below = ("shop/monitoring/compose.yaml", BLOG);
+    for text in [
+        "apiVersion: apps.example.com/v1\nkind: WebApp\nmetadata: {name: shop}\n",
+        "apiVersion: skaffold/v4beta6\nkind: Config\n",
+    ] {
+        let it = deployed(true, "", &[("shop/compose.yaml", SHOP), blog_files, below]).await;
+        it.git.push_files("Ada", &[("shop/shop.yaml", text), blog_files, below]);
+        minutes(5).await;
+        assert_eq!((it.containers(&app()), it.containers(&blog())), (1, 1), "{}", it.story());
+        assert!(format!("{:?}", it.listed(&app()).unwrap().status).contains("shop/shop.yaml"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn application_below_a_new_one_with_errors_is_kept() {
     let shop = ("shop/compose.yaml", SHOP);
     for prune in [true, false] {

@@ -174,9 +174,6 @@ const TOOL: &str =
     "another tool reads this file, and no cluster does: move it out of the folder of the manifests";
 const OPERATOR: &str = "an operator of a cluster reads this kind: remove it, or write the workloads that the operator would create";
 
-/// The API groups of Kubernetes itself that are no domain names.
-const OWN_GROUPS: &[&str] = &["apps", "autoscaling", "batch", "extensions", "policy"];
-
 /// The API group of kustomizations. Flux has another kind with the same name.
 const KUSTOMIZE: &str = "kustomize.config.k8s.io/";
 
@@ -273,24 +270,9 @@ fn is_in_group(version: &str, end: &str) -> bool {
     group.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
-fn is_of_tool(version: &str, kind: &str) -> bool {
+/// Whether another tool reads this kind, and no cluster has it. Settings of Backstage, Skaffold and others have the form of manifests.
+pub(super) fn is_of_tool(version: &str, kind: &str) -> bool {
     (version, kind) == KUBECONFIG || TOOLS.iter().any(|end| is_in_group(version, end))
-}
-
-/// Whether a cluster has such a kind: one of Kubernetes itself, or of a well-known extension. Settings of other tools, such as
-/// Backstage and Skaffold, have the same form.
-pub(super) fn is_of_cluster(version: &str, kind: &str) -> bool {
-    if is_of_tool(version, kind) {
-        return false;
-    }
-    let group = version.split_once('/').map_or("", |(group, _)| group);
-    let singular = kind.strip_suffix("List").unwrap_or(kind);
-    version == "v1"
-        || kind == "List"
-        || OWN_GROUPS.contains(&group)
-        || group.ends_with(".k8s.io")
-        || all().iter().any(|(known, ..)| *known == singular)
-        || instead_of_extension(version, kind).is_some()
 }
 
 /// Whether the API group is one of a cluster's extensions. Those of Kubernetes itself have no dot, or end in `k8s.io`.

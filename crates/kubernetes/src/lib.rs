@@ -118,13 +118,12 @@ pub fn is_kubernetes(documents: &[Node]) -> bool {
     documents.iter().any(has_kind)
 }
 
-/// Whether the documents look like Kubernetes objects, but have only kinds that no cluster has: the settings of another tool, such
-/// as the `catalog-info.yaml` of Backstage.
+/// Whether the documents look like Kubernetes objects, but have only kinds of other tools, such as the `catalog-info.yaml` of
+/// Backstage. An unknown kind may be one of an operator.
 pub fn is_of_other_tool(documents: &[Node]) -> bool {
     let is_foreign = |document: &Node| {
         let text = |key: &str| document.get(key).and_then(Node::as_scalar);
-        let kind = text("apiVersion").zip(text("kind"));
-        kind.is_some_and(|(version, kind)| !kinds::is_of_cluster(version, kind))
+        text("apiVersion").zip(text("kind")).is_some_and(|(version, kind)| kinds::is_of_tool(version, kind))
     };
     is_kubernetes(documents) && documents.iter().filter(|it| has_kind(it)).all(is_foreign)
 }

@@ -148,16 +148,6 @@ pub fn discover_for(
     Discovery { apps, findings, empty_folder, unread_files, unsearched, too_deep }
 }
 
-/// Whether an application that was found in a folder may be missing because a path cannot be read: it was the folder, or above it, or
-/// one of its manifests, or its file of variables, which may name its Compose files.
-pub fn may_hide(unread: &str, folder: &str) -> bool {
-    let is_above = folder.strip_prefix(unread).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    let inside = if folder.is_empty() { Some(unread) } else { unread.strip_prefix(&format!("{folder}/")) };
-    let is_manifest =
-        |name: &str| !name.contains('/') && [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end));
-    is_above || inside.is_some_and(|name| name.starts_with(".env") || is_manifest(name))
-}
-
 /// The folders at `path` and below in which [`discover`] would find applications, and that are neither `listed` nor used by the
 /// `applications`. Folders such as `examples` are left out.
 pub fn unlisted(
@@ -206,7 +196,7 @@ enum FolderContent {
     Application(Format, Vec<String>, Vec<Finding>),
     /// A kustomization that is only a part of others.
     Component(Vec<String>),
-    /// Files in the form of Kubernetes manifests with kinds that no cluster has, and no manifest.
+    /// Files in the form of Kubernetes manifests with kinds of other tools, and no manifest.
     OtherTools(Vec<String>),
     /// Files that cannot be read as YAML, and no manifest.
     Unreadable(Vec<String>),
@@ -315,9 +305,10 @@ impl<'a> Search<'a> {
         found.filter(|path| self.documents(path).is_some_and(has_services)).collect()
     }
 
-    /// Searches a folder that has only manifests of kinds that no cluster has, such as the `catalog-info.yaml` of Backstage.
+    /// Searches a folder that has only files of other tools in the form of manifests, such as the `catalog-info.yaml` of Backstage.
     ///
-    /// They hide no application below. Without one, the folder counts as an application, so that rendering names the kinds.
+    /// They hide no application below, except in folders such as `test`, where it is seldom meant for the agent. Without one, the
+    /// folder counts as an application, so that rendering names the kinds.
     fn other_tools_or_below(
         &mut self,
         folder: &str,
@@ -326,12 +317,20 @@ impl<'a> Search<'a> {
         files: Vec<String>,
     ) {
         let before = self.found.len();
-        self.folders_below(folder, entries, depth);
-        if self.found.len() == before {
-            self.add(folder, Format::Kubernetes, files, Vec::new(), &Configured::default());
+        let mut names = folder.rsplit('/').take(DEEPEST - depth);
+        if names.any(|name| ASIDE.contains(&name)) {
+            self.unsearched.push(folder.to_owned());
         } else {
-            self.missed.extend(files.into_iter().map(|path| (Missed::OtherTool, path)));
+            self.folders_below(folder, entries, depth);
         }
+        if self.found.len() == before {
+            return self.add(folder, Format::Kubernetes, files, Vec::new(), &Configured::default());
+        }
+        // They may have replaced the manifests of an application that was deployed.
+        let why = Missed::OtherTool;
+        let unread = files.iter().map(|path| error(path, why.message()).help(why.advice()));
+        self.unread_files.extend(unread);
+        self.missed.extend(files.into_iter().map(|path| (why, path)));
     }
 
     /// Searches a folder that has files that cannot be read as YAML, and no manifest.

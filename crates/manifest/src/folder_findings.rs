@@ -22,7 +22,7 @@ pub(crate) enum Missed {
     HelmChart,
     /// A Compose file that the search does not know by its name.
     OtherName,
-    /// A file in the form of a Kubernetes manifest, above applications, with kinds that no cluster has.
+    /// A file in the form of a Kubernetes manifest, above applications, with kinds of another tool.
     OtherTool,
     Submodule,
 }
@@ -36,7 +36,7 @@ impl Missed {
             Self::HelmChart => "is a Helm chart, which is not read",
             Self::OtherName => "looks like a Compose file, but is not found by its name",
             Self::OtherTool => {
-                "has only kinds that are not known, so its folder is no application, and those below are read"
+                "has only kinds of another tool, so its folder is no application, and those below are read"
             }
             Self::Submodule => "is a submodule, which is not fetched, so it is not searched",
         }
@@ -47,7 +47,8 @@ impl Missed {
             Self::HelmChart => "commit the output of `helm template` to a folder of its own",
             Self::OtherName => "name it in `files` of an entry of `applications`, or call it `compose.yaml`",
             Self::OtherTool => {
-                "if it is for another tool, nothing has to be done; if it is a manifest, correct its kind"
+                "if its folder was an application, move the file to a folder of its own, or list the applications in \
+                 `applications`"
             }
             Self::Submodule => "if it has applications, set `submodules: true` in the agent's configuration",
         }

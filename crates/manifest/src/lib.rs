@@ -36,8 +36,9 @@ mod same_names;
 mod shared_manifests;
 mod unreadable;
 
-pub use discover::{Configured, Discovery, discover, discover_for, may_hide, unlisted};
+pub use discover::{Configured, Discovery, discover, discover_for, unlisted};
 pub use parallel::on_all_cores;
+pub use unreadable::may_hide;
 
 /// The most files and folders that the mounts, build contexts and manifests of one application may list together.
 const MOST_ENTRIES: usize = 100_000;

@@ -1,4 +1,4 @@
-//! Files with the names of manifests that cannot be read as YAML.
+//! Files with the names of manifests that cannot be read, and the applications that they may hide.
 
 use driftless_files::{Files, LARGEST_MANIFEST, broken_link};
 use driftless_model::{Finding, Location};
@@ -43,4 +43,14 @@ pub(crate) fn read_error(files: &dyn Files, path: &str) -> Finding {
         },
         Err(error) => broken_link(files, path).ok().flatten().unwrap_or_else(|| unread(error.to_string())),
     }
+}
+
+/// Whether an application that was found in a folder may be missing because a path cannot be read: it was the folder, or above it, or
+/// one of its manifests, or its file of variables, which may name its Compose files.
+pub fn may_hide(unread: &str, folder: &str) -> bool {
+    let is_above = folder.strip_prefix(unread).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let inside = if folder.is_empty() { Some(unread) } else { unread.strip_prefix(&format!("{folder}/")) };
+    let is_manifest =
+        |name: &str| !name.contains('/') && [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end));
+    is_above || inside.is_some_and(|name| name.starts_with(".env") || is_manifest(name))
 }

@@ -767,6 +767,27 @@ fn manifest_that_is_a_broken_link_is_an_error() {
     assert_eq!((none.apps.len(), none.findings.len(), none.empty_folder.as_deref()), (0, 1, None));
 }
 
+#[test]
+fn submodule_above_the_followed_folder_is_named() {
+    let clone = crate::preview::Clone::new();
+    let id = clone.git(&["rev-parse", "HEAD"]);
+    clone.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{id},hosts")]);
+    clone.git(&["commit", "-q", "-m", "hosts"]);
+    let files = driftless_git::LocalRepository::open(clone.path()).unwrap().commit("HEAD").unwrap().files;
+    let listed = Configured {
+        path: "hosts/nas/shop".to_owned(),
+        place: Some(Location::new("driftless.yaml", 2, 5)),
+        ..Configured::default()
+    };
+    for (path, configured) in [("hosts", Vec::new()), ("hosts/nas", Vec::new()), ("", vec![listed])] {
+        let found = discover(files.as_ref(), path, "infra", &configured);
+        assert_eq!((found.apps.len(), found.empty_folder.as_deref()), (0, None), "{path}");
+        let [error] = found.findings.as_slice() else { panic!("{path}: {found:#?}") };
+        assert!(error.is_error() && error.message.starts_with("`hosts` is a submodule"), "{error}");
+        assert!(error.help.as_ref().unwrap().contains("`submodules: true`"), "{error}");
+    }
+}
+
 /// Links to secrets that Git ignores, as repositories of Home Assistant or Ansible have them.
 #[test]
 fn broken_link_without_a_manifest_is_no_application() {

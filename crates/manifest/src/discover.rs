@@ -8,7 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     folder_findings::{self, ASIDE, DEEPEST, MOST_NAMED, Missed, NEARER, error, is_aside, too_deep},
     kustomize_bases, same_names, shared_manifests,
-    unreadable::{UnreadContent, read_error, unread_content},
+    unreadable::{
+        UnreadContent, read_error, submodule_at_or_above, unread_at_or_above, unread_content,
+        unread_submodule,
+    },
 };
 use driftless_files::{
     AppSpec, Bounded, Entry, Files, LARGEST_MANIFEST, broken_link, broken_link_error, paths,
@@ -111,8 +114,8 @@ pub fn discover_for(
     let mut search = Search::new(host, files, repository_name);
     if configured.is_empty() {
         let top = tidy(path);
-        if let Some(broken) = search.broken_link_at_or_above(&top) {
-            search.findings.push(broken);
+        if let Some(unread) = unread_at_or_above(files, &top) {
+            search.findings.push(unread);
         } else if matches!(files.entry(&top), Ok(None)) {
             search.report(&top, NO_FOLDER);
             empty_folder = Some(top);
@@ -224,14 +227,9 @@ impl<'a> Search<'a> {
     fn below(&mut self, folder: &str, depth: usize) {
         match self.folder_with_links(folder) {
             Ok(Some(entries)) => self.application_or_below(folder, &entries, depth),
-            Ok(None) => self.report(folder, self.why_no_folder(folder)),
+            Ok(None) => self.report(folder, NO_FOLDER),
             Err(message) => self.report(folder, &message),
         }
-    }
-
-    fn why_no_folder(&self, path: &str) -> &'static str {
-        let is_submodule = matches!(self.files.entry(path), Ok(Some(Entry::Submodule)));
-        if is_submodule { Missed::Submodule.message() } else { NO_FOLDER }
     }
 
     fn application_or_below(&mut self, folder: &str, entries: &[(String, Entry)], depth: usize) {
@@ -274,8 +272,7 @@ impl<'a> Search<'a> {
                 }
                 Entry::Folder => self.below(&path, depth - 1),
                 Entry::Submodule => {
-                    let finding = error(&path, Missed::Submodule.message());
-                    self.unread_files.push(finding.help(Missed::Submodule.advice()));
+                    self.unread_files.push(unread_submodule(&path));
                     self.missed.push((Missed::Submodule, path));
                 }
                 Entry::File { .. } => {}
@@ -419,7 +416,10 @@ impl<'a> Search<'a> {
                     },
                 },
             },
-            Ok(None) => self.report_entry(&path, self.why_no_folder(&path), one),
+            Ok(None) => match submodule_at_or_above(self.files, &path) {
+                Some(unread) => self.findings.push(unread),
+                None => self.report_entry(&path, NO_FOLDER, one),
+            },
             Err(message) => self.report(&path, &message),
         }
     }
@@ -799,12 +799,6 @@ impl<'a> Search<'a> {
         if !is_replaced {
             spec.findings.extend(broken);
         }
-    }
-
-    /// The error about a path that is or passes a link which cannot be followed.
-    fn broken_link_at_or_above(&self, path: &str) -> Option<Finding> {
-        let above = std::iter::successors(Some(path), |path| Some(paths::parent(path)));
-        above.take_while(|path| !path.is_empty()).find_map(|path| self.broken_link(path))
     }
 
     /// The error about a link that cannot be followed. A reader of the path reports another error.

@@ -1,8 +1,10 @@
 //! Files with the names of manifests that cannot be read, and the applications that they may hide.
 
-use driftless_files::{Files, LARGEST_MANIFEST, broken_link};
+use driftless_files::{Entry, Files, LARGEST_MANIFEST, broken_link, paths};
 use driftless_model::{Finding, Location};
 use driftless_yaml::{self as yaml, Limits};
+
+use crate::folder_findings::{Missed, error};
 
 /// The largest file that is searched for the keys of a manifest, in bytes.
 const LARGEST_SEARCHED: u64 = 8 << 20;
@@ -43,6 +45,28 @@ pub(crate) fn read_error(files: &dyn Files, path: &str) -> Finding {
         },
         Err(error) => broken_link(files, path).ok().flatten().unwrap_or_else(|| unread(error.to_string())),
     }
+}
+
+/// The error about a path that is or passes a link which cannot be followed, or a submodule.
+pub(crate) fn unread_at_or_above(files: &dyn Files, path: &str) -> Option<Finding> {
+    let link = at_and_above(path).find_map(|path| broken_link(files, path).ok().flatten());
+    link.or_else(|| submodule_at_or_above(files, path))
+}
+
+/// The error about a path that is or passes a submodule.
+pub(crate) fn submodule_at_or_above(files: &dyn Files, path: &str) -> Option<Finding> {
+    let mut all = at_and_above(path);
+    all.find(|path| matches!(files.entry(path), Ok(Some(Entry::Submodule)))).map(unread_submodule)
+}
+
+/// The error about a submodule that is not fetched.
+pub(crate) fn unread_submodule(path: &str) -> Finding {
+    error(path, Missed::Submodule.message()).help(Missed::Submodule.advice())
+}
+
+/// A path and the folders above it, without the root.
+fn at_and_above(path: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(path), |path| Some(paths::parent(path))).take_while(|path| !path.is_empty())
 }
 
 /// Whether an application that was found in a folder may be missing because a path cannot be read: it was the folder, or above it, or

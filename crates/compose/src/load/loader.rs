@@ -10,10 +10,7 @@ use driftless_model::{Finding, Location};
 use driftless_yaml::{Limits, Node, parse};
 
 use crate::{
-    load::{
-        errors::errors_at,
-        variables::{Progress, Variables},
-    },
+    load::variables::{Progress, Variables},
     spec::tree,
 };
 
@@ -151,8 +148,16 @@ impl<'a> Loader<'a> {
 
     /// Adds findings of a later step, but none about a value that has an error or lacks a part because of one.
     pub(crate) fn add(&mut self, findings: Vec<Finding>) {
-        let mut reported = errors_at(&self.findings);
-        reported.extend(self.progress.incomplete_places.iter().cloned());
+        // A file can be used very often, so that there are many errors and many calls, most of them without a finding.
+        let places: BTreeSet<&Location> = findings.iter().map(|finding| &finding.location).collect();
+        if places.is_empty() {
+            return;
+        }
+        let is_at_place = |error: &&Finding| error.is_error() && places.contains(&error.location);
+        let errors = self.findings.iter().filter(is_at_place).map(|error| &error.location);
+        let incomplete =
+            places.iter().copied().filter(|place| self.progress.incomplete_places.contains(*place));
+        let reported: BTreeSet<Location> = errors.chain(incomplete).cloned().collect();
         self.findings.extend(findings.into_iter().filter(|finding| !reported.contains(&finding.location)));
     }
 
@@ -182,6 +187,23 @@ mod tests {
     use driftless_files::MemoryFiles;
 
     use super::*;
+
+    #[test]
+    fn many_errors_do_not_delay_later_steps() {
+        const COUNT: u32 = 20_000;
+        let files = MemoryFiles::default();
+        let error = |line: u32| Finding::error(Location::new("compose.yaml", line, 1), "", "is missing");
+        let mut loader = Loader::new(&files, Progress::default(), (0..COUNT).map(error).collect());
+        loader.progress.incomplete_places = (COUNT..2 * COUNT).map(|line| error(line).location).collect();
+        // To copy all places in each call takes minutes.
+        for _ in 0..COUNT {
+            loader.add(Vec::new());
+        }
+        let places = [0, COUNT - 1, COUNT, 2 * COUNT - 1, 2 * COUNT];
+        loader.add(places.map(error).to_vec());
+        assert_eq!(loader.findings.len(), COUNT as usize + 1, "{:?}", loader.findings.last());
+        assert_eq!(loader.findings.last(), Some(&error(2 * COUNT)));
+    }
 
     #[test]
     fn exceeded_budget_is_reported_once_at_any_remainder() {

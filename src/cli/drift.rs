@@ -211,7 +211,8 @@ mod tests {
 
     #[test]
     fn commit_without_an_application_of_the_host_is_an_error() {
-        let others = Rendering { elsewhere: vec!["shop".into()], ..Rendering::default() };
+        let mut others = Rendering::default();
+        others.elsewhere.push("shop".into());
         let message = nothing_to_compare(&others, "sites", "runner-7");
         assert!(message.contains("for the host `runner-7`") && message.contains("--host"), "{message}");
         let message = nothing_to_compare(&Rendering::default(), "site", "nas");

@@ -244,6 +244,8 @@ fn compare(report: &mut Report, before: Rendering, after: Rendering, (base, head
     let is_base_unknown = before.applications.is_empty() && !before.errors.is_empty();
     // With these errors the agent removes nothing: an application that the head does not show may be there.
     let (is_head_unknown, has_new_errors) = (!after.errors.is_empty(), !new.is_empty());
+    let why_unknown = |app: &RenderedApp| Some((app.spec.name.clone(), after.why_unknown(&app.spec)?));
+    let kept: BTreeMap<AppName, String> = before.applications.iter().filter_map(why_unknown).collect();
     let repeated: BTreeSet<AppName> = [&before, &after].into_iter().flat_map(repeated_names).collect();
     let key = |app: RenderedApp| {
         let folder = Some(app.spec.path.clone()).filter(|_| repeated.contains(&app.spec.name));
@@ -260,17 +262,20 @@ fn compare(report: &mut Report, before: Rendering, after: Rendering, (base, head
         let (from, to) = (before.get(key), after.get(key));
         let path = to.or(from).map(|it| it.spec.path.clone()).unwrap_or_default();
         let mut app = report::application(&key.0, &path);
-        match (from, to) {
-            (None, Some(to)) if is_base_unknown && mistakes(&to.findings()).is_none() => {
+        match (from, to, kept.get(&key.0)) {
+            (None, Some(to), _) if is_base_unknown && mistakes(&to.findings()).is_none() => {
                 app.note = Some("the base cannot be rendered, so the changes are unknown".to_owned());
                 report::errors_mended(&mut app);
             }
-            (Some(_), None) if is_head_unknown => {
+            (Some(_), None, _) if is_head_unknown => {
                 let unknown = "the head has errors, so its changes are unknown".to_owned();
                 let errors = if has_new_errors { &mut app.error } else { &mut app.known_error };
                 *errors = Some(unknown);
             }
-            (from, to) => compare_application(&mut app, from, to, &mask, context),
+            (Some(_), None, Some(why)) => {
+                app.error = Some(format!("the head cannot tell whether it has left: {why}"));
+            }
+            (from, to, _) => compare_application(&mut app, from, to, &mask, context),
         }
         report.apps.push(app);
     }

@@ -247,6 +247,26 @@ fn errors_that_the_base_has_too_do_not_fail_the_preview() {
 }
 
 #[test]
+fn application_that_the_agent_keeps_is_no_removal() {
+    let clone = Clone::new();
+    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: db}\n";
+    clone.commit(&[("sites/service.yaml", Some(service))]);
+    let (code, out, _) = clone.run(&with(&["--fail-on", "removed"]));
+    assert!(code == 2 && !out.contains("removed"), "{code}: {out}");
+    let expected = "its folder is now part of the application `sites`, which has errors";
+    assert!(out.contains(expected), "{out}");
+
+    let clone = Clone::new();
+    let id = clone.git(&["rev-parse", "HEAD"]);
+    clone.git(&["rm", "-q", "-r", "sites/shop"]);
+    clone.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{id},sites/shop")]);
+    clone.git(&["commit", "-q", "-m", "shop"]);
+    let (code, out, _) = clone.run(PREVIEW);
+    assert!(code == 2 && !out.contains("removed"), "{code}: {out}");
+    assert!(out.contains("`sites/shop` is a submodule"), "{out}");
+}
+
+#[test]
 fn removed_application_with_errors_is_a_removal() {
     let clone = Clone::new();
     clone.git(&["checkout", "-q", "main"]);

@@ -175,6 +175,10 @@ pub(in crate::cli) struct Rendering {
     pub(in crate::cli) missing_folder: Option<Finding>,
     /// The applications that driftless.yaml has for other hosts.
     pub(in crate::cli) elsewhere: Vec<AppName>,
+    /// See [`Discovery::unread_files`].
+    unread_files: Vec<Finding>,
+    /// See [`Discovery::unsearched`].
+    unsearched: Vec<String>,
 }
 
 /// One rendered application. Two commits share equal ones.
@@ -205,7 +209,7 @@ pub(in crate::cli) fn render(
         RenderedHosts::One(host) => discover_for_host(files, folder, (name, host), &[]),
         RenderedHosts::Others(hosts) => discover_unlisted(files, folder, name, hosts),
     };
-    let Discovery { apps, findings, empty_folder, .. } = discovery;
+    let Discovery { apps, findings, empty_folder, unread_files, unsearched, .. } = discovery;
     let is_empty = apps.is_empty() && empty_folder.is_some();
     let is_missing =
         is_empty && !folder.is_empty() && !matches!(files.entry(folder), Ok(Some(Entry::Folder)));
@@ -248,7 +252,7 @@ pub(in crate::cli) fn render(
     }
     let elsewhere = settings.iter().flat_map(|settings| &settings.elsewhere);
     let elsewhere = elsewhere.filter_map(ApplicationSettings::app_name).collect();
-    Rendering { applications, errors, missing_folder, elsewhere }
+    Rendering { applications, errors, missing_folder, elsewhere, unread_files, unsearched }
 }
 
 impl Rendering {
@@ -260,6 +264,21 @@ impl Rendering {
     /// Whether it has an application of the same name and folder.
     pub(in crate::cli) fn has_at(&self, spec: &AppSpec) -> bool {
         self.applications.iter().any(|app| (&app.spec.name, &app.spec.path) == (&spec.name, &spec.path))
+    }
+
+    /// Why an application that it does not have may not have left Git, so that the agent does not remove it.
+    pub(in crate::cli) fn why_unknown(&self, spec: &AppSpec) -> Option<String> {
+        let unread = self.unread_files.iter().find(|it| manifest::may_hide(&it.location.file, &spec.path));
+        if let Some(unread) = unread {
+            return Some(unread.to_string());
+        }
+        let is_above = |folder: &String| folder.is_empty() || spec.path.starts_with(&format!("{folder}/"));
+        let hides = |app: &&RenderedApp| {
+            let folder = &app.spec.path;
+            app.rendered.stack.is_none() && is_above(folder) && self.unsearched.contains(folder)
+        };
+        let above = self.applications.iter().find(hides)?;
+        Some(format!("its folder is now part of the application `{}`, which has errors", above.spec.name))
     }
 }
 

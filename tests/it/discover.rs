@@ -299,6 +299,11 @@ fn folder_with_a_broken_manifest_stays_that_application() {
             let names_both = |it: &String| it.starts_with("shop/web.yaml") && it.contains("`shop/dev`");
             assert!(texts.iter().all(names_both), "{texts:?}");
         }
+        // No warning says that folders below are read.
+        let tool = ("shop/lab/kind.yaml", "apiVersion: kind.x-k8s.io/v1alpha4\nkind: Cluster\n");
+        let files = own.into_iter().chain([tool, ("shop/lab/dev/compose.yaml", COMPOSE)]);
+        let texts = findings(&discover(&MemoryFiles::new(files), "shop", "infra", &[]));
+        assert!(texts.len() == 1 && texts[0].contains("`shop/lab/dev`"), "{texts:?}");
     }
 }
 
@@ -429,6 +434,10 @@ fn helm_chart_is_no_application() {
     assert!(found.unread_files.iter().any(|it| may_hide(&it.location.file, "one/templates")), "{found:#?}");
     let alone = discover(&MemoryFiles::new(files), "one", "infra", &[]);
     assert!(findings(&alone).join("\n").contains("`helm template`"), "{alone:#?}");
+    // Those of a larger chart lie in folders of their own.
+    let template = ("templates/web/web.yaml", template.as_str());
+    let files = [("Chart.yaml", CHART), template, ("shop/compose.yaml", COMPOSE)];
+    assert_eq!(apps(&discover(&MemoryFiles::new(files), "", "infra", &[])).len(), 1);
     // Manifests without templates, and folders of other names, are read as before.
     let files = [("Chart.yaml", CHART), ("templates/web.yaml", DEPLOYMENT), ("shop/compose.yaml", COMPOSE)];
     assert_eq!(apps(&discover(&MemoryFiles::new(files), "", "infra", &[])).len(), 2);

@@ -286,11 +286,18 @@ impl<'a> Search<'a> {
 
     /// Whether a folder of a Helm chart is only a part of it. Manifests without templates may be an application.
     fn is_part_of_chart(&self, name: &str, path: &str) -> bool {
-        let has_template = || {
-            let entries = self.folder(path).ok().flatten().unwrap_or_default();
-            entries.iter().any(|(name, _)| self.text(&join(path, name)).contains("{{"))
-        };
-        name == "crds" || (name == "templates" && has_template())
+        name == "crds" || (name == "templates" && self.has_template(path, DEEPEST))
+    }
+
+    /// Whether a file of a folder has a template. Without a file, those of the folders below count.
+    fn has_template(&self, folder: &str, depth: usize) -> bool {
+        let entries = self.folder(folder).ok().flatten().unwrap_or_default();
+        let has_files = entries.iter().any(|(_, entry)| matches!(entry, Entry::File { .. }));
+        entries.iter().any(|(name, entry)| match entry {
+            Entry::File { .. } => self.text(&join(folder, name)).contains("{{"),
+            Entry::Folder if depth > 0 && !has_files => self.has_template(&join(folder, name), depth - 1),
+            Entry::Folder | Entry::Submodule => false,
+        })
     }
 
     /// The Compose files of a folder that the search does not know by their names.
@@ -342,7 +349,7 @@ impl<'a> Search<'a> {
         depth: usize,
         files: Vec<String>,
     ) {
-        let (found, findings) = (self.found.len(), self.findings.len());
+        let (found, findings, missed) = (self.found.len(), self.findings.len(), self.missed.len());
         self.folders_below(folder, entries, depth);
         let first =
             |content: UnreadContent| files.iter().find(|path| unread_content(self.files, path) == content);
@@ -356,6 +363,7 @@ impl<'a> Search<'a> {
             self.found.truncate(found);
             if !is_alone {
                 self.findings.truncate(findings);
+                self.missed.truncate(missed);
             }
             self.add(folder, Format::Kubernetes, files, Vec::new(), &Configured::default());
         }

@@ -44,7 +44,10 @@ impl Missed {
 
     pub(crate) fn advice(self) -> &'static str {
         match self {
-            Self::HelmChart => "commit the output of `helm template` to a folder of its own",
+            Self::HelmChart => {
+                "commit the output of `helm template` to a folder of its own, or list its folder `templates` in `applications` if \
+                 the manifests in it are complete"
+            }
             Self::OtherName => "name it in `files` of an entry of `applications`, or call it `compose.yaml`",
             Self::OtherTool => {
                 "if its folder was an application, move the file to a folder of its own, or list the applications in \

@@ -125,7 +125,10 @@ impl Loader<'_> {
         let message = match paths::join(folder, text).filter(|_| !text.starts_with(['/', '~'])) {
             None => format!("`{text}` is outside of the repository"),
             Some(path) => match self.files.entry(&path) {
-                Ok(Some(FileEntry::File { .. })) => return Some(path),
+                Ok(Some(FileEntry::File { .. })) => {
+                    self.progress.missing_values.forget_compose_file(&node.place.location());
+                    return Some(path);
+                }
                 Ok(Some(FileEntry::Folder | FileEntry::Submodule)) => format!("`{path}` is not a file"),
                 Ok(None) => format!("`{path}` does not exist in the repository"),
                 Err(error) => error.to_string(),

@@ -94,6 +94,13 @@ impl MissingValues {
         self.0.entry(location.clone()).or_default().insert(missing, meaning);
     }
 
+    /// Forgets that the path of another Compose file has variables that are not set: the file was found.
+    pub(crate) fn forget_compose_file(&mut self, location: &Location) {
+        if let Some(missing) = self.0.get_mut(location) {
+            missing.retain(|_, meaning| *meaning != Meaning::ComposeFile);
+        }
+    }
+
     /// Reports each variable at the first value that is used: an error, or a warning for a bare name. Services for which
     /// `is_active` is false are not used, nor are volumes, configs and secrets of such services alone, nor is an extension
     /// (`x-…`). An error takes the place of the warning in `findings` about the same variable.

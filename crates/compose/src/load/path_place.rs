@@ -32,13 +32,15 @@ pub(crate) fn is_source(path: &Path<'_>, text: &str, at: usize) -> bool {
     }
 }
 
-/// Whether a value is the path of another Compose file, or a part of an entry of `include`.
+/// Whether a value is the path of another Compose file.
 pub(crate) fn is_compose_file(path: &Path<'_>) -> bool {
     match path {
         Path::Key(Path::Root, "include")
         | Path::Key(Path::Key(Path::Key(Path::Key(Path::Root, "services"), _), "extends"), "file") => true,
         Path::Index(parent, _) => is_compose_file(parent),
-        Path::Key(parent, _) => matches!(parent, Path::Index(..)) && is_compose_file(parent),
+        Path::Key(parent, key) => {
+            *key == "path" && matches!(parent, Path::Index(..)) && is_compose_file(parent)
+        }
         Path::Root => false,
     }
 }
@@ -96,6 +98,7 @@ mod tests {
         let item = include.index(1);
         let paths = item.key("path");
         assert!(is_compose_file(&item) && is_compose_file(&paths) && is_compose_file(&paths.index(0)));
+        assert!(!is_compose_file(&item.key("env_file")) && !is_compose_file(&item.key("env_file").index(0)));
         let services = Path::Root.key("services");
         let service = services.key("include");
         let extends = service.key("extends");

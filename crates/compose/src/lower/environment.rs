@@ -36,7 +36,8 @@ pub(super) fn missing_help(files: &dyn Files, path: &str) -> String {
         || MISSING_HELP.to_owned(),
         |name| {
             format!(
-                "`{name}` is next to it: name that file here, or rename it; the agent decrypts files of SOPS and age as it reads them"
+                "`{name}` is next to it: if SOPS or age encrypted it, name that file here, or rename it; the agent decrypts such files as \
+                 it reads them"
             )
         },
     )

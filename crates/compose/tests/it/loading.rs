@@ -234,6 +234,30 @@ fn unset_variable_in_an_include_is_an_error() {
 }
 
 #[test]
+fn unset_variable_hides_no_other_error_of_an_include() {
+    for (text, expected) in [
+        (
+            "services: {web: {extends: {file: 'base$V.yaml', service: typo}}}\n",
+            "the service `typo` does not exist in `app/base.yaml`",
+        ),
+        (
+            "include: [{path: base.yaml, env_file: '${V}.env'}]\n",
+            "`app/.env` does not exist in the repository",
+        ),
+    ] {
+        let base = "services: {web: {image: 'web:1'}}\n";
+        let files = MemoryFiles::new([("app/compose.yaml", text), ("app/base.yaml", base)]);
+        let spec = AppSpec::compose("app", &["app/compose.yaml"]);
+        let findings = compose::render(&files, &spec).findings;
+        let errors: Vec<&str> =
+            findings.iter().filter(|it| it.is_error()).map(|it| it.message.as_str()).collect();
+        assert_eq!(errors, [expected]);
+        let names_variable = |it: &str| it == "the variable `V` is not set and becomes empty";
+        assert!(findings.iter().any(|it| names_variable(&it.message)), "{findings:?}");
+    }
+}
+
+#[test]
 fn settings_choose_files_and_variables() {
     let files = [
         ("app/base.yaml", "services: {web: {image: 'web:${TAG}', labels: [a=1], expose: [80]}}"),

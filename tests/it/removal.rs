@@ -365,7 +365,7 @@ async fn application_taken_in_by_one_above_waits_for_the_user() {
     // The second commit corrects the first one, as its error advises.
     let namespace = ("namespace.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: web}\n");
     let pod =
-        "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: web, image: w}]}\n";
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: a, image: 'web:1'}]}\n";
     for files in [&[shop, namespace][..], &[shop, namespace, ("web.yaml", pod)]] {
         it.git.push_files("Ada", files);
         minutes(5).await;

@@ -149,6 +149,10 @@ fn reference_to_a_missing_object_is_an_error_at_its_place() {
     assert_findings(&mount("{name: v, configMap: {name: nope}}", at), &["there is no ConfigMap `nope`"]);
     assert_findings(&mount("{name: v, secret: {secretName: nope}}", at), &["there is no Secret `nope`"]);
     assert_findings(
+        &mount("{name: v, projected: {sources: [{configMap: {name: kube-root-ca.crt}}]}}", at),
+        &["warning: spec.template.spec.volumes[0].projected.sources[0].configMap.name: has no effect"],
+    );
+    assert_findings(
         &mount("{name: v, persistentVolumeClaim: {claimName: nope}}", at),
         &["no PersistentVolumeClaim `nope`"],
     );
@@ -486,6 +490,14 @@ fn ports_of_services_are_published_and_checked() {
         &["must not be set when `sessionAffinity` is `None`"],
     );
     assert_findings(&with_field("externalIPs: [0.0.0.0]"), &["`0.0.0.0` is not an IP address by which"]);
+    assert_findings(
+        &with_field("loadBalancerSourceRanges: [10.0.0.0/8, 0.0.0.0/0]"),
+        &["warning: spec.loadBalancerSourceRanges: has no effect: a published port admits all clients"],
+    );
+    assert_findings(
+        &with_field("loadBalancerSourceRanges: [10.0.0.0/8]"),
+        &["error: spec.loadBalancerSourceRanges: is not supported yet"],
+    );
     let both = with_field("type: LoadBalancer, clusterIP: None").replace("{type: ClusterIP, ", "{");
     assert_findings(&both, &["a Service without an address of its own cannot be published"]);
 }

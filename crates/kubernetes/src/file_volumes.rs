@@ -20,6 +20,9 @@ use driftless_yaml::Node;
 /// [`NAMESPACE_FILE`] in most images, where `/var/run` is a link to `/run`.
 const LINKED_NAMESPACE_FILE: &str = "/run/secrets/kubernetes.io/serviceaccount/namespace";
 
+/// The ConfigMap that a cluster makes in each namespace, for programs that talk to its API. Dumps of Pods refer to it.
+const CLUSTER_CERTIFICATE: &str = "kube-root-ca.crt";
+
 /// The files of a volume.
 pub(super) struct Files {
     pub(super) tree: ContentTree,
@@ -46,7 +49,12 @@ fn selected(
 ) -> ContentTree {
     let mut tree = ContentTree::new();
     let Some(data) = catalogue.data(kind, key) else {
-        env::missing(object, kind, key, catalogue);
+        if kind == DataKind::ConfigMap && key.name == CLUSTER_CERTIFICATE {
+            let place = object.get("name").unwrap_or_else(|| object.value.clone());
+            place.warning("has no effect: containers have no Kubernetes API to talk to");
+        } else {
+            env::missing(object, kind, key, catalogue);
+        }
         return tree;
     };
     if object.get("items").is_none() {

@@ -116,6 +116,7 @@ pub(super) fn read<'a>(value: Value<'a>) -> Option<Service<'a>> {
         }
     }
     check_ports(&spec, is_headless);
+    check_source_ranges(&spec);
     let external = external_addresses(&spec);
     let affinity = affinity(&spec);
     let read = |it: Value<'a>| {
@@ -197,6 +198,20 @@ fn external_addresses(spec: &Object<'_>) -> Vec<IpAddr> {
         found
     };
     spec.items("externalIPs").into_iter().filter_map(address).collect()
+}
+
+/// Reports the addresses of clients that a load balancer admits. A published port admits all.
+fn check_source_ranges(spec: &Object<'_>) {
+    let Some(ranges) = spec.get("loadBalancerSourceRanges") else { return };
+    let texts = ranges.strings();
+    if texts.iter().any(|range| range.trim() == "0.0.0.0/0") {
+        ranges.warning("has no effect: a published port admits all clients, as these ranges do");
+    } else if !texts.is_empty() {
+        ranges.error_help(
+            "is not supported yet, and without it the port would be open for all clients",
+            "restrict the port in the firewall of the host, and remove it",
+        );
+    }
 }
 
 /// The timeout of session affinity; default three hours.

@@ -849,6 +849,28 @@ fn all_errors_are_reported_and_nothing_is_rendered() {
 }
 
 #[test]
+fn objects_of_an_unreadable_file_are_not_missing() {
+    let container = "envFrom: [{configMapRef: {name: settings}}, {secretRef: {name: login}}]";
+    let pod = "volumes: [{name: data, persistentVolumeClaim: {claimName: files}}]";
+    let web = With { container, pod, ..With::default() }.text();
+    let notice =
+        "warning: objects that only this file may define are not reported as missing until it can be read";
+    let broken = render_files("shop", &[("a.yaml", "a: b: c\n"), ("b.yaml", &web)]);
+    let found = lines(&broken.findings);
+    assert_eq!(found.len(), 2, "{found:#?}");
+    assert_eq!(found[0], format!("a.yaml: {notice}"));
+    assert!(found[1].starts_with("a.yaml:1:5: error: "), "{found:#?}");
+
+    let large = format!("a: {}\n", "x".repeat(1 << 20));
+    let large = render_files("shop", &[("a.yaml", &large), ("b.yaml", &web)]);
+    let found = lines(&large.findings);
+    assert_eq!(found.len(), 2, "{found:#?}");
+    assert!(found[0].ends_with("the limit is 1048576 (split it into several files)"), "{found:#?}");
+    assert_eq!(found[1], format!("a.yaml: {notice}"));
+    assert_eq!(findings(&web).len(), 3);
+}
+
+#[test]
 fn a_render_without_a_workload_is_an_error() {
     let cases = [
         "",

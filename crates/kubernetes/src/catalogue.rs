@@ -20,7 +20,7 @@ use super::{
     storage::{Claim, Mounted, NamedVolume, Storage},
 };
 use driftless_files::{Budget, Exceeded};
-use driftless_model::{Content, ContentId, Contents, Location, Volume};
+use driftless_model::{Content, ContentId, Contents, Finding, Location, Volume};
 use driftless_yaml as yaml;
 
 /// The bytes that the mounted files of one application may have together, each as often as it is mounted.
@@ -51,6 +51,8 @@ impl DataKind {
 /// All objects that can be referred to, and the volumes and contents that references produced.
 pub(super) struct Catalogue {
     app: String,
+    /// A file of the application that could not be read and may define what is missing.
+    unread: Option<String>,
     config_maps: BTreeMap<Key, Data>,
     secrets: BTreeMap<Key, Data>,
     /// By `ServiceAccount`.
@@ -65,9 +67,10 @@ pub(super) struct Catalogue {
 }
 
 impl Catalogue {
-    pub(super) fn new(app: &str) -> Self {
+    pub(super) fn new(app: &str, unread: Option<String>) -> Self {
         Self {
             app: app.to_owned(),
+            unread,
             config_maps: BTreeMap::new(),
             secrets: BTreeMap::new(),
             logins: BTreeMap::new(),
@@ -84,6 +87,19 @@ impl Catalogue {
         match kind {
             DataKind::ConfigMap => self.config_maps.get(key),
             DataKind::Secret => self.secrets.get(key),
+        }
+    }
+
+    /// Reports a reference to an object that the application does not define. While a file cannot be read, which may define it,
+    /// the reference is not reported.
+    pub(super) fn report_missing(&self, place: &Value<'_>, message: String, help: String) {
+        match &self.unread {
+            None => place.error_help(message, help),
+            Some(file) => {
+                let message =
+                    "objects that only this file may define are not reported as missing until it can be read";
+                place.report().say(Finding::warning(Location::file(file), "", message));
+            }
         }
     }
 

@@ -225,10 +225,7 @@ pub(super) fn missing(reference: &Object<'_>, kind: DataKind, key: &Key, catalog
             format!("add the {kind} to its manifests, or set `optional: true`"),
         ),
     };
-    match place {
-        Some(name) => name.error_help(message, help),
-        None => reference.value.error_help(message, help),
-    }
+    catalogue.report_missing(place.as_ref().unwrap_or(&reference.value), message, help);
 }
 
 /// The `fieldRef` paths that are known only after the pod is created.

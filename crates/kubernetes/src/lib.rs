@@ -43,7 +43,7 @@ use std::{
     sync::Arc,
 };
 
-use driftless_files::{AppSpec, Files, Rendered};
+use driftless_files::{AppSpec, Files, ReadError, Rendered};
 use driftless_model::{
     EngineKind, Finding, Format, Location, Mask, Network, PortPlace, Protocol, Stack, WorkloadName,
     addresses_overlap,
@@ -135,10 +135,10 @@ fn has_kind(document: &Node) -> bool {
 /// Renders all manifest files of an application. Any error leaves the result without a stack.
 pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     let report = Report::default();
-    let Manifests { sources, parsed } = manifests(files, spec, &report);
+    let Manifests { sources, parsed, unread } = manifests(files, spec, &report);
     check_encrypted(files, &parsed, &report);
     let ReadObjects { objects, accounts } = objects(&parsed, &report);
-    let mut catalogue = Catalogue::new(spec.name.as_str());
+    let mut catalogue = Catalogue::new(spec.name.as_str(), unread);
     for (account, logins) in accounts.into_iter().filter_map(|it| service_account::read(&it)) {
         catalogue.add_logins(account, logins);
     }
@@ -232,7 +232,7 @@ pub struct Documents {
 /// supported. `mask` hides values that may be secret.
 pub fn documents(files: &dyn Files, spec: &AppSpec, mask: Option<&Mask>) -> Documents {
     let report = Report::default();
-    let Manifests { sources, parsed } = manifests(files, spec, &report);
+    let Manifests { sources, parsed, unread: _ } = manifests(files, spec, &report);
     check_encrypted(files, &parsed, &report);
     let findings = presented(report, &sources);
     if findings.iter().any(Finding::is_error) {
@@ -283,6 +283,8 @@ struct Manifests {
     sources: BTreeMap<String, Arc<[u8]>>,
     /// The documents, by the file that contains or generated them.
     parsed: Vec<(String, Vec<Node>)>,
+    /// The first file that could not be read. Objects of it may be missing.
+    unread: Option<String>,
 }
 
 /// Reads the manifests, or builds the kustomization.
@@ -296,25 +298,36 @@ fn manifests(files: &dyn Files, spec: &AppSpec, report: &Report) -> Manifests {
         return Manifests {
             sources,
             parsed: is_whole.then(|| (path.clone(), documents)).into_iter().collect(),
+            unread: None,
         };
     }
-    let mut found = Manifests { sources: BTreeMap::new(), parsed: Vec::new() };
+    let mut found = Manifests { sources: BTreeMap::new(), parsed: Vec::new(), unread: None };
     let limits = Limits::default();
     for path in &spec.files {
-        let bytes = match files.read(path, limits.bytes as u64) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                report.say(Finding::error(Location::file(path), "", error.to_string()));
-                continue;
+        let parsed = match files.read(path, limits.bytes as u64) {
+            Ok(bytes) => {
+                found.sources.insert(path.clone(), quoting::quotable(files, path, &bytes));
+                yaml::parse(path, &bytes, &limits)
             }
+            Err(error) => Err(unreadable(path, &error)),
         };
-        found.sources.insert(path.clone(), quoting::quotable(files, path, &bytes));
-        match yaml::parse(path, &bytes, &limits) {
+        match parsed {
             Ok(documents) => found.parsed.push((path.clone(), documents)),
-            Err(finding) => report.say(finding),
+            Err(finding) => {
+                found.unread.get_or_insert_with(|| path.clone());
+                report.say(finding);
+            }
         }
     }
     found
+}
+
+fn unreadable(path: &str, error: &ReadError) -> Finding {
+    let finding = Finding::error(Location::file(path), "", error.to_string());
+    if matches!(error, ReadError::TooLarge { .. }) {
+        return finding.help("split it into several files");
+    }
+    finding
 }
 
 /// The objects that are read.

@@ -228,10 +228,11 @@ fn claim(object: &Object<'_>, about: &About<'_>) -> Option<Source> {
     let elsewhere = help_with_namespace(about.catalogue.claims_named(&key.name), &key.namespace, "pod");
     let message =
         |claim: &str, place: &str| format!("there is no PersistentVolumeClaim `{claim}` in {place}");
-    match elsewhere {
-        Some(help) => name.error_help(message(&key.name, "the namespace of this pod"), help),
-        None => name.error_help(message(&key.dotted(), "this application"), "add it to its manifests"),
-    }
+    let (message, help) = match elsewhere {
+        Some(help) => (message(&key.name, "the namespace of this pod"), help),
+        None => (message(&key.dotted(), "this application"), "add it to its manifests".to_owned()),
+    };
+    about.catalogue.report_missing(&name, message, help);
     None
 }
 

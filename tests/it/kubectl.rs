@@ -163,6 +163,7 @@ fn orders() -> Application {
             protocol: "TCP".to_owned(),
             node_port: Some(30080),
         }],
+        external_addresses: Vec::new(),
     };
     let keys = BTreeMap::from([("app.conf".to_owned(), 12), ("mode".to_owned(), 4)]);
     let status = ApplicationStatus {

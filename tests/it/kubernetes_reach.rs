@@ -62,6 +62,15 @@ fn a_node_port_that_is_left_open_follows_from_names_alone() {
 }
 
 #[test]
+fn external_addresses_are_in_the_inventory() {
+    let spec = "{externalIPs: [192.0.2.1], selector: {app: web}, ports: [{port: 80}]}";
+    let stack = stack_without_findings(&format!("{WEB}{}", service("front", spec)));
+    let front = stack.inventory.resources.iter().find(|it| it.object.name == "front").unwrap();
+    let Facts::Service { external_addresses, .. } = &front.facts else { panic!("no Service") };
+    assert_eq!(external_addresses, &["192.0.2.1"]);
+}
+
+#[test]
 fn a_node_port_keeps_out_of_the_way_of_those_that_are_given() {
     let alone = stack_without_findings(&format!("{WEB}{}", node_service("front", "{port: 80}")));
     let [port] = node_ports(&alone, "front")[..] else { panic!("one port") };

@@ -67,7 +67,7 @@ fn resource(app: &str, kind: Owned, node: &Node, catalogue: &Catalogue) -> Optio
             let spec = node.get("spec")?;
             let bound = filled(spec, "volumeName").map(str::to_owned);
             let volume = bound.unwrap_or_else(|| format!("{app}_{}", key.dotted()));
-            (Kind::PersistentVolumeClaim, Facts::Claim { volume, access_modes: access_modes(spec) })
+            (Kind::PersistentVolumeClaim, Facts::Claim { volume, access_modes: texts(spec, "accessModes") })
         }
         Owned::CronJob
         | Owned::DaemonSet
@@ -107,7 +107,7 @@ fn template_claims(
                 Some(Claim::Host { path, .. }) => path,
                 Some(Claim::Named { .. }) | None => format!("{app}_{}", key.dotted()),
             };
-            let access_modes = template.get("spec").map(access_modes).unwrap_or_default();
+            let access_modes = template.get("spec").map(|it| texts(it, "accessModes")).unwrap_or_default();
             let Key { namespace, name: claim } = key;
             claims.push(Resource {
                 object: ObjectRef { kind: Kind::PersistentVolumeClaim, namespace, name: claim },
@@ -119,9 +119,10 @@ fn template_claims(
     claims
 }
 
-fn access_modes(claim: &Node) -> Vec<String> {
-    let modes = claim.get("accessModes").map(Node::items).unwrap_or_default();
-    modes.iter().filter_map(Node::as_scalar).map(str::to_owned).collect()
+/// The texts of a list.
+fn texts(node: &Node, key: &str) -> Vec<String> {
+    let items = node.get(key).map(Node::items).unwrap_or_default();
+    items.iter().filter_map(Node::as_scalar).map(str::to_owned).collect()
 }
 
 fn service(spec: &Node) -> Facts {
@@ -144,6 +145,7 @@ fn service(spec: &Node) -> Facts {
         headless: text(spec, "clusterIP") == Some("None"),
         selector: pairs.collect::<BTreeMap<_, _>>(),
         ports: ports.iter().filter_map(port).collect(),
+        external_addresses: texts(spec, "externalIPs"),
     }
 }
 

@@ -206,6 +206,9 @@ pub enum Facts {
         headless: bool,
         selector: BTreeMap<String, String>,
         ports: Vec<ServicePort>,
+        /// Addresses of the host on which its ports are published (`externalIPs`).
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        external_addresses: Vec<String>,
     },
     /// The sizes of its entries in bytes.
     ConfigMap {

@@ -111,7 +111,7 @@ pub(super) fn row(kind: Kind, it: &Value, width: Width, now: Timestamp) -> Vec<C
             vec![
                 at(it, "/spec/type").into(),
                 or_none(at(it, "/spec/clusterIP")).into(),
-                "<none>".into(),
+                or_none(words(it, "/spec/externalIPs").join(",")).into(),
                 ports(it).into(),
                 age().into(),
             ],
@@ -261,10 +261,20 @@ fn job(it: &Value, now: Timestamp) -> Vec<Cell> {
     let paint = if status == "Failed" { Paint::Bad } else { Paint::Good };
     vec![
         Cell::painted(paint, status),
-        of(count(it, "/status/succeeded"), count(it, "/spec/completions")).into(),
+        completions(it).into(),
         duration.into(),
         age::since(it.pointer("/metadata/creationTimestamp"), now).into(),
     ]
+}
+
+/// `1/3`, or `1/1 of 2` for a Job without `completions`, which is done with its first success.
+fn completions(job: &Value) -> String {
+    let succeeded = count(job, "/status/succeeded");
+    match (job.pointer("/spec/completions").and_then(Value::as_u64), count(job, "/spec/parallelism")) {
+        (Some(wanted), _) => of(succeeded, wanted),
+        (None, parallelism) if parallelism > 1 => format!("{succeeded}/1 of {parallelism}"),
+        (None, _) => of(succeeded, 1),
+    }
 }
 
 fn template(it: &Value) -> Vec<Cell> {
@@ -316,4 +326,27 @@ fn list<'a>(it: &'a Value, pointer: &str) -> &'a [Value] {
 
 pub(super) fn without_head(text: &str) -> &str {
     text.split_once('\n').map_or("", |(_, rest)| rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn completions_are_counted_as_kubectl_does() {
+        let job = |spec: Value| completions(&json!({ "spec": spec, "status": { "succeeded": 2 } }));
+        assert_eq!(job(json!({ "completions": 3, "parallelism": 2 })), "2/3");
+        assert_eq!(job(json!({ "completions": null, "parallelism": 2 })), "2/1 of 2");
+        assert_eq!(job(json!({ "parallelism": 1 })), "2/1");
+    }
+
+    #[test]
+    fn external_addresses_of_a_service_are_listed() {
+        let service = json!({ "spec": { "externalIPs": ["192.0.2.1", "192.0.2.2"] } });
+        let cells = row(Kind::Service, &service, Width::Normal, Timestamp(0));
+        let shown = cells.get(2).map(|cell| format!("{cell:?}")).unwrap_or_default();
+        assert!(shown.contains("\"192.0.2.1,192.0.2.2\""), "{shown}");
+    }
 }

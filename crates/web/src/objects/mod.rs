@@ -359,10 +359,14 @@ fn replica_sets(
 
 fn resource(application: &Application, it: &ResourceStatus) -> Object {
     let rest = match &it.resource.facts {
-        Facts::Service { r#type, headless, selector, ports } => {
+        Facts::Service { r#type, headless, selector, ports, external_addresses } => {
             let address = if *headless { json!("None") } else { json!("") };
             let ports: Vec<Value> = ports.iter().map(service_port).collect();
-            let spec = json!({ "type": r#type, "clusterIP": address, "selector": selector, "ports": ports });
+            let mut spec =
+                json!({ "type": r#type, "clusterIP": address, "selector": selector, "ports": ports });
+            if !external_addresses.is_empty() {
+                spec["externalIPs"] = json!(external_addresses);
+            }
             json!({ "spec": spec, "status": {} })
         }
         // Only the key names are listed; the content is in Git.

@@ -250,7 +250,9 @@ impl Logs for Printed {
         self.asked.lock().unwrap().push((container.to_owned(), options.clone()));
         self.open.fetch_add(1, Ordering::SeqCst);
         let guard = Open(self.clone());
-        let lines = stream::iter(["one\n", "two\n"]).map(|it| Ok(it.into()));
+        // It is the first run.
+        let lines = if options.previous { vec![] } else { vec!["one\n", "two\n"] };
+        let lines = stream::iter(lines).map(|it| Ok(it.into()));
         let rest =
             if options.follow { stream::pending().left_stream() } else { stream::empty().right_stream() };
         let all = lines.chain(rest).map(move |line| {

@@ -1117,6 +1117,9 @@ async fn logs_lead_to_the_output_of_earlier_runs() {
     assert!(!earlier.contains("id=\"follow\""), "they have ended");
     let only = page(&router, "/applications/shop/logs/shop-web-1").await;
     assert!(!only.contains("previous=true"), "it was never started again");
+    // Its start after an end that somebody brought about is not counted.
+    let killed = page(&router, "/applications/shop/logs/shop-web-1?previous=true").await;
+    assert_shown(&killed, &["PANIC: disk quota"]);
 }
 
 /// Containers that have printed as many lines as are asked for.

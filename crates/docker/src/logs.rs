@@ -32,7 +32,7 @@ pub struct LogOptions {
     pub since: Option<Timestamp>,
     /// Write the time before each line.
     pub timestamps: bool,
-    /// The output before the current or last run instead of the output of that run.
+    /// The output before the current or last run instead of the output of that run. Nothing if the current run is the first.
     pub previous: bool,
     pub source: LogSource,
 }
@@ -118,22 +118,29 @@ pub(crate) async fn open(
     let transport = connection.transport();
     let opened = async {
         if options.source == LogSource::Task {
+            if options.previous {
+                return Ok(None);
+            }
             let inspect = format!("/tasks/{container}");
             let found: LoggedTask = transport.send_json(Method::GET, &inspect, Vec::new()).await?;
             let path = format!("{inspect}/{}", query(options, options.since, None));
             let response = transport.send(Method::GET, &path, Vec::new()).await?;
-            return Ok((response, found.spec.container_spec.tty));
+            return Ok(Some((response, found.spec.container_spec.tty)));
         }
         let version = connection.api_version().await?;
         let inspect = format!("/containers/{container}/json");
         let found: LoggedContainer = transport.send_json(Method::GET, &inspect, Vec::new()).await?;
-        let path = path(container, options, run_start(&found, version));
+        let start = run_start(&found, version);
+        if options.previous && start.is_none() && found.state.running {
+            return Ok(None);
+        }
+        let path = path(container, options, start);
         let response = transport.send(Method::GET, &path, Vec::new()).await?;
-        Ok((response, found.config.tty))
+        Ok(Some((response, found.config.tty)))
     };
     let opened = within(DEADLINE, opened).await;
-    let (response, has_terminal) =
-        opened.map_err(|error| error.classify(&format!("read the log of {container}")))?;
+    let opened = opened.map_err(|error| error.classify(&format!("read the log of {container}")))?;
+    let Some((response, has_terminal)) = opened else { return Ok(Box::pin(stream::empty())) };
     let pieces = response.into_body().into_data_stream().map(|piece| piece.map_err(io::Error::other));
     let pieces: LogStream = if options.follow {
         until_exit(Box::pin(pieces), transport.clone(), container.to_owned(), options.source)

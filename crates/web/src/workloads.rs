@@ -1,5 +1,7 @@
 //! The routes about one workload or instance. Requests go to the agent; logs are streamed from the engine.
 
+use std::pin::Pin;
+
 use axum::{
     Extension,
     body::Body,
@@ -182,9 +184,12 @@ pub(super) async fn open_logs(
 ) -> Result<LogStream, Error> {
     let application = shared.handle.application(app)?;
     let (instance, container) = logged_container(&application, name, query)?;
-    if query.previous && instance.restarts == 0 {
-        let text = format!("previous terminated container \"{container}\" in pod \"{name}\" not found");
-        return Err(Error::Refused(text));
+    let nothing = || {
+        Error::Refused(format!("previous terminated container \"{container}\" in pod \"{name}\" not found"))
+    };
+    let is_counted = instance.restarts > 0;
+    if query.previous && !is_counted && instance.state != "Running" {
+        return Err(nothing());
     }
     let since = query.since.as_deref().map(|it| since(it, shared.clock.now())).transpose()?;
     let source = match application.spec.policy.engine {
@@ -194,7 +199,19 @@ pub(super) async fn open_logs(
     let LogQuery { follow, tail, since: _, timestamps, previous, container: _, namespace: _ } = *query;
     let options = LogOptions { follow, tail, since, timestamps, previous, source };
     let opened = tokio::time::timeout(ANSWER_WITHIN, shared.handle.logs(&instance.container, &options)).await;
-    Ok(opened.map_err(|_| Error::TooSlow)??)
+    let stream = opened.map_err(|_| Error::TooSlow)??;
+    if !previous || is_counted {
+        return Ok(stream);
+    }
+    // The start after an end that somebody brought about, as with `docker kill`, is not counted.
+    let earlier = tokio::time::timeout(ANSWER_WITHIN, unless_empty(stream)).await;
+    earlier.map_err(|_| Error::TooSlow)?.ok_or_else(nothing)
+}
+
+async fn unless_empty(stream: LogStream) -> Option<LogStream> {
+    let mut stream = stream.peekable();
+    Pin::new(&mut stream).peek().await?;
+    Some(Box::pin(stream))
 }
 
 /// The container that a query of logs is about, and its name.

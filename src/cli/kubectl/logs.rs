@@ -302,7 +302,8 @@ async fn pod(target: &Target, client: &Client, context: &Context<'_>) -> Result<
     let pods = target.pods(client).await?;
     let count = pods.len();
     let Some(first) = pods.into_iter().next() else {
-        context.screen.say(format!("error: {} has no pods", target.qualified()));
+        let name = target.qualified();
+        context.screen.say(format!("error: {name} has no pods; `driftless describe {name}` says why"));
         return Ok(None);
     };
     if count > 1 {

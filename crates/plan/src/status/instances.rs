@@ -62,7 +62,7 @@ pub(crate) fn workload_status(
         ready_replicas: counts.ready(),
         available_replicas: counts.available,
         instances: counts.all.iter().map(instance).collect(),
-        awaited: kube::awaited(stack, subject, counts, plan),
+        awaited: kube::awaited(stack, subject, counts, record, plan),
         job: kube::job(stack, workload, observed, record),
         cron: kube::cron(subject, record),
         hook: workload.hook().or_else(|| Some(workload.job()?.hook.as_ref()?.phase)),

@@ -104,6 +104,7 @@ pub(crate) fn awaited(
     stack: &Stack,
     subject: Subject<'_>,
     counts: &Counts<'_>,
+    record: &Record,
     plan: &Plan,
 ) -> Vec<AwaitedInstance> {
     let Subject { name, workload } = subject;
@@ -113,19 +114,30 @@ pub(crate) fn awaited(
     }
     let missing = workload.replicas.saturating_sub(counts.updated());
     let count = if counts.old.is_empty() { missing } else { missing.min(1) };
-    let Some((reason, message)) = pending_reason(subject, plan).filter(|_| count > 0) else {
-        return Vec::new();
-    };
     let taken: BTreeSet<u32> = counts.all.iter().map(|it| it.instance.slot).collect();
     let free = (1_u32..).filter(|it| !taken.contains(it)).take(count as usize);
+    let free: Vec<(u32, String)> = free.map(|slot| (slot, container_name(stack, name, slot))).collect();
+    let failed = || free.iter().find_map(|(_, container)| creation_failure(record, container));
+    let Some((reason, message)) = pending_reason(subject, plan).or_else(failed) else {
+        return Vec::new();
+    };
     let pod = pod(stack, subject);
-    free.map(|slot| AwaitedInstance {
-        name: pod.clone().unwrap_or_else(|| container_name(stack, name, slot)),
-        slot,
-        reason: reason.to_owned(),
-        message: message.clone(),
-    })
-    .collect()
+    free.into_iter()
+        .map(|(slot, container)| AwaitedInstance {
+            name: pod.clone().unwrap_or(container),
+            slot,
+            reason: reason.to_owned(),
+            message: message.clone(),
+        })
+        .collect()
+}
+
+/// Why a container could not be created, in the kubelet's word and a sentence.
+fn creation_failure(record: &Record, container: &str) -> Option<(&'static str, String)> {
+    let attempt = record.failures.get(container)?;
+    let is_rejected = record.rejected.contains(container);
+    let reason = if is_rejected { "CreateContainerConfigError" } else { "CreateContainerError" };
+    Some((reason, attempt.error.clone()))
 }
 
 /// Why there is no container yet, in a word and a sentence.

@@ -228,6 +228,26 @@ fn missing_image_is_degraded_and_names_the_next_try() {
 }
 
 #[test]
+fn instance_that_cannot_be_created_is_listed() {
+    let mut case = Case::new(1);
+    let attempt = Attempt { count: 1, next: NOW, error: "the image web:1.0.1 runs as root".to_owned() };
+    case.record.failures.insert("shop-web-1".to_owned(), attempt);
+    let listed = |case: &Case| {
+        let assessed = case.assess();
+        let web = &assessed.workloads[&"web".into()];
+        let awaited = web.awaited.iter().map(|it| (it.name.clone(), it.reason.clone(), it.message.clone()));
+        awaited.collect::<Vec<_>>()
+    };
+    let message = "the image web:1.0.1 runs as root";
+    let row = |reason: &str| vec![("shop-web-1".to_owned(), reason.to_owned(), message.to_owned())];
+    assert_eq!(listed(&case), row("CreateContainerError"));
+    case.record.rejected.insert("shop-web-1".to_owned());
+    assert_eq!(listed(&case), row("CreateContainerConfigError"));
+    case.new_one(1, running());
+    assert_eq!(listed(&case).len(), 0);
+}
+
+#[test]
 fn the_first_crash_is_progress_and_the_second_a_crash_loop() {
     let mut case = Case::new(1);
     case.new_one(1, exited(3));

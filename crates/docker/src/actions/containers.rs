@@ -13,6 +13,7 @@ use super::{
     hooks::{Hooks, PreStop},
     networks::Networks,
     ownership::Ownership,
+    pod_stops::PodStops,
     stand_in,
     stray_processes::StrayProcessesEnder,
 };
@@ -54,6 +55,7 @@ pub(super) struct Containers {
     pub(super) networks: Arc<Networks>,
     pub(super) first_start: FirstStart,
     pub(super) hooks: Hooks,
+    pub(super) pod_stops: PodStops,
     pub(super) stray_processes: StrayProcessesEnder,
     pub(super) clock: Clock,
 }
@@ -131,6 +133,13 @@ impl Containers {
         if let Some(objection) = self.connection.stop_objection(&id) {
             return Err(Error::Rejected { doing, message: objection.to_owned() });
         }
+        let inspected = self.cache.container(&id);
+        let own_grace = inspected.as_ref().and_then(|inspected| inspected.instance.config.stop_grace_period);
+        let whole_grace = grace.or(own_grace).unwrap_or(DEFAULT_STOP_GRACE);
+        let grace = match inspected.and_then(|inspected| inspected.instance.part.clone()) {
+            Some(part) => Some(self.pod_stops.grace_of(&part, whole_grace)),
+            None => grace,
+        };
         let PreStop { error, grace: rest } = self.hooks.run_pre_stop(&id, grace).await;
         if let Some(error) = error {
             tracing::warn!(
@@ -145,8 +154,6 @@ impl Containers {
             t: seconds.map(|seconds| i32::try_from(seconds).unwrap_or(i32::MAX)),
             signal: None,
         };
-        let inspected = self.cache.container(&id);
-        let own_grace = inspected.and_then(|inspected| inspected.instance.config.stop_grace_period);
         let deadline = grace.or(own_grace).unwrap_or(DEFAULT_STOP_GRACE).saturating_add(STOP_MARGIN);
         self.attribution.begin_agent_stop(&id);
         let stop = self.connection.docker().stop_container(id.as_str(), Some(options));

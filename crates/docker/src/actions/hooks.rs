@@ -243,8 +243,8 @@ fn last_lines(output: &str) -> String {
     shown.into_iter().map(String::as_str).collect::<Vec<_>>().join(" ")
 }
 
-/// The grace period that the hooks have left.
-fn rest_of(grace: Duration, elapsed: Duration) -> Duration {
+/// The rest of a grace period, at least [`LEAST_GRACE`].
+pub(super) fn rest_of(grace: Duration, elapsed: Duration) -> Duration {
     grace.saturating_sub(elapsed).max(LEAST_GRACE.min(grace))
 }
 

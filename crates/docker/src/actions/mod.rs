@@ -21,6 +21,7 @@ mod hooks;
 mod http_hooks;
 mod networks;
 mod ownership;
+mod pod_stops;
 mod replace_agent;
 mod stand_in;
 mod stray_processes;
@@ -33,6 +34,7 @@ use first_start::FirstStart;
 use hooks::Hooks;
 use networks::Networks;
 use ownership::Ownership;
+use pod_stops::PodStops;
 use replace_agent::AgentReplacer;
 use stray_processes::StrayProcessesEnder;
 use volumes::Volumes;
@@ -74,6 +76,7 @@ impl Actions {
             containers: Containers {
                 first_start: FirstStart::new(&connection, &cache, attribution),
                 hooks: Hooks::new(&connection, &cache, attribution, exec, clock),
+                pod_stops: PodStops::default(),
                 stray_processes: StrayProcessesEnder::new(&connection, &cache),
                 connection: Arc::clone(&connection),
                 cache: Arc::clone(&cache),

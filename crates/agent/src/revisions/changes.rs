@@ -1,6 +1,8 @@
 //! The changes of a revision against the one before, one sentence each, for the history, and the messages of its events.
 
-use driftless_model::{CommitInfo, Container, Mask, Stack};
+use std::collections::BTreeSet;
+
+use driftless_model::{CommitInfo, Container, Mask, MountSource, Stack, Workload, WorkloadName};
 use driftless_plan::differences;
 
 use crate::context::AppContext;
@@ -61,4 +63,57 @@ pub(crate) fn describe(before: Option<&Stack>, after: &Stack, mask: &Mask) -> Ve
         changes.push(format!("and {more} more"));
     }
     changes
+}
+
+/// The volumes that pods of StatefulSets mounted before and do not mount any more, each with its pod. They stay with their data, and
+/// the pods begin with others. A cluster refuses a change of `volumeClaimTemplates`.
+pub(crate) fn left_volumes<'s>(before: &'s Stack, after: &Stack) -> Vec<(&'s WorkloadName, &'s str)> {
+    let mut left = Vec::new();
+    for (name, old) in before.workloads.iter().filter(|(_, workload)| workload.member().is_some()) {
+        let Some(new) = after.workloads.get(name) else { continue };
+        let kept = volumes(new);
+        let gone = volumes(old).into_iter().filter(|volume| !kept.contains(volume));
+        left.extend(gone.map(|volume| (name, volume)));
+    }
+    left
+}
+
+/// The named volumes of a workload.
+fn volumes(workload: &Workload) -> BTreeSet<&str> {
+    let mounts = workload.containers().flat_map(|container| &container.mounts);
+    let named = mounts.filter_map(|mount| match &mount.source {
+        MountSource::Volume { name, .. } => Some(name.as_str()),
+        _ => None,
+    });
+    named.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use driftless_model::{Format, Location, Member, Mount, WorkloadKind};
+
+    use super::*;
+
+    #[test]
+    fn volumes_that_pods_of_a_set_leave_are_named() {
+        let stack = |volume: &str| {
+            let source = MountSource::Volume { name: volume.to_owned(), no_copy: true };
+            let mount = Mount { target: "/data".to_owned(), source, read_only: false };
+            let container = Container { mounts: vec![mount], ..Container::default() };
+            let plain = Workload::new(Location::new("a.yaml", 1, 1), container);
+            let member = Member { of: "db".into(), ordinal: 0, ordered: true, max_unavailable: 1 };
+            let pod = Workload { kind: WorkloadKind::StatefulSetPod(member), ..plain.clone() };
+            let mut stack = Stack::new("shop".into(), Format::Kubernetes, "shop");
+            stack.workloads = [("db-0".into(), pod), ("web".into(), plain)].into();
+            stack
+        };
+        let (before, after) = (stack("shop_data-db-0"), stack("shop_data2-db-0"));
+        let left = left_volumes(&before, &after);
+        let left: Vec<_> = left.into_iter().map(|(pod, volume)| (pod.as_str(), volume)).collect();
+        assert_eq!(left, [("db-0", "shop_data-db-0")]);
+        assert!(left_volumes(&before, &before).is_empty());
+        let mut removed = after;
+        removed.workloads.clear();
+        assert!(left_volumes(&before, &removed).is_empty(), "its pods are removed");
+    }
 }

@@ -608,6 +608,10 @@ impl Revisions {
                 tracing::info!(commit, "revision begun");
                 let object = format!("revision {}", revision.number);
                 context.event(EventKind::Normal, "SyncStarted", &object, &message);
+                for (name, volume) in before.iter().flat_map(|before| changes::left_volumes(before, &after)) {
+                    let message = format!("no longer mounts the volume {volume}, which stays with its data");
+                    context.event(EventKind::Warning, "VolumeLeft", name.as_str(), &message);
+                }
                 let is_open = |before: &&Revision| is_unreached(before, &Outcome::InProgress);
                 let open = self.current.as_ref().filter(is_open).map(|before| self.span(before).open_since);
                 self.open_since = Some(open.unwrap_or(revision.started));

@@ -11,19 +11,28 @@ const IN_GIT: &str =
 const IN_DOCKER: &str =
     "use `docker exec -it CONTAINER COMMAND` on the host; `docker ps` lists the containers";
 
+const ONE_HOST: &str =
+    "there is one host and nothing is scheduled; `driftless suspend APP` stops changes of an application";
+
 /// The words of kubectl, each with the advice.
 const INSTEAD: &[(&str, &str)] = &[
     ("annotate", IN_GIT),
+    ("api-resources", "`driftless get --help` lists the kinds"),
+    ("api-versions", "`driftless get --help` lists the kinds"),
     ("apply", IN_GIT),
     ("attach", "use `docker attach CONTAINER` on the host, or `driftless logs -f APP/WORKLOAD`"),
     (
         "autoscale",
         "`driftless scale APP/WORKLOAD NUMBER --until WHEN` runs another number of instances for a time",
     ),
+    ("cluster-info", "`driftless doctor` checks the agent and its engine"),
+    ("cordon", ONE_HOST),
     ("cp", "use `docker cp` on the host; `docker ps` lists the containers"),
     ("debug", IN_DOCKER),
+    ("drain", ONE_HOST),
     ("edit", IN_GIT),
     ("exec", IN_DOCKER),
+    ("explain", "docs/kubernetes.md has the table of all fields; `driftless validate` checks manifests"),
     ("expose", IN_GIT),
     ("label", IN_GIT),
     ("patch", IN_GIT),
@@ -33,7 +42,10 @@ const INSTEAD: &[(&str, &str)] = &[
     ),
     ("replace", IN_GIT),
     ("set", IN_GIT),
+    ("taint", ONE_HOST),
     ("top", "use `docker stats` on the host"),
+    ("uncordon", ONE_HOST),
+    ("version", "use `driftless --version`"),
 ];
 
 /// Adds the advice to the error about an unknown command.

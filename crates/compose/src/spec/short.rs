@@ -61,7 +61,9 @@ pub(crate) fn pair(
     if let Some(host) = host
         && container.len() == 1
     {
-        return Some(vec![Port { container: container.first, protocol, host_ip, host: Some(host) }]);
+        // The engine chooses the port of the host for 0, as without one.
+        let host = Some(host).filter(|host| *host != PortRange::one(0));
+        return Some(vec![Port { container: container.first, protocol, host_ip, host }]);
     }
     if host.is_some_and(|it| it.len() != container.len()) {
         return None;
@@ -217,6 +219,8 @@ mod tests {
             ("8080:80", "8080-8080>80/tcp"),
             ("127.0.0.1:8080:80/udp", "127.0.0.1 8080-8080>80/udp"),
             ("127.0.0.1::80", "127.0.0.1 >80/tcp"),
+            ("0:80", ">80/tcp"),
+            ("127.0.0.1:0:80", "127.0.0.1 >80/tcp"),
             ("[::1]:80:80", "::1 80-80>80/tcp"),
             ("::1:80:80", "::1 80-80>80/tcp"),
             ("3000-3001:4000-4001", "3000-3000>4000/tcp 3001-3001>4001/tcp"),

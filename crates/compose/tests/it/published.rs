@@ -239,6 +239,16 @@ fn proxy_that_cannot_serve_is_refused() {
 }
 
 #[test]
+fn port_zero_is_one_that_the_engine_chooses() {
+    let workloads = |ports: &str| stack(&web(&format!("scale: 2, ports: [{ports}]"))).workloads;
+    let chosen = workloads("'80'");
+    assert_eq!(chosen.len(), 1, "each instance publishes it itself");
+    for zero in ["'0:80'", "{target: 80, published: '0'}", "{target: 80, published: 0}"] {
+        assert_eq!(workloads(zero), chosen, "{zero}");
+    }
+}
+
+#[test]
 fn converted_service_has_its_ports_itself() {
     let rendered = render_text(&web("ports: ['80:8080'], scale: 2"));
     let converted = to_kubernetes(&rendered.stack.unwrap(), &rendered.contents, SecretValues::Hidden);

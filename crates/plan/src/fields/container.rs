@@ -248,9 +248,11 @@ fn networks(out: &mut Out, mode: &NetworkMode, hostname: Option<&String>) {
                     let sorted = Value::List(sorted.into_iter().collect());
                     out.put(["networks", network, "aliases"], sorted);
                 }
-                for (name, all) in [("linkLocal", link_local), ("links", links)] {
+                let link_local: Vec<String> =
+                    link_local.iter().map(|address| shortest_form(address)).collect();
+                for (name, all) in [("linkLocal", link_local), ("links", links.clone())] {
                     if !all.is_empty() {
-                        out.put(["networks", network, name], Value::List(all.clone()));
+                        out.put(["networks", network, name], Value::List(all));
                     }
                 }
                 for (name, value) in driver_opts {
@@ -263,12 +265,17 @@ fn networks(out: &mut Out, mode: &NetworkMode, hostname: Option<&String>) {
                 }
                 for (name, address) in [("ipv4", ipv4), ("ipv6", ipv6), ("macAddress", mac_address)] {
                     if let Some(address) = address.as_ref().filter(|it| !it.is_empty()) {
-                        out.put(["networks", network, name], Value::Text(address.clone()));
+                        out.put(["networks", network, name], Value::Text(shortest_form(address)));
                     }
                 }
             }
         }
     }
+}
+
+/// An address as newer engines write it; any other text as it is. IPv6 has several ways to write one.
+fn shortest_form(text: &str) -> String {
+    text.parse::<IpAddr>().map_or_else(|_| text.to_owned(), |address| address.to_string())
 }
 
 fn shared_volumes(VolumesFrom { peer, read_only }: &VolumesFrom) -> String {

@@ -237,6 +237,23 @@ fn name_that_means_another_image_now_is_no_drift() {
 }
 
 #[test]
+fn other_way_to_write_an_address_is_no_difference() {
+    let with = |ipv6: &str, link_local: &str| {
+        let attachment = Attachment {
+            ipv6: Some(ipv6.to_owned()),
+            link_local: vec![link_local.to_owned()],
+            ..Attachment::default()
+        };
+        let networks = [("shop_default".to_owned(), Box::new(attachment))];
+        Container { network_mode: NetworkMode::Networks(networks.into()), ..Container::default() }
+    };
+    let written = with("FD00:0:0::10", "FE80::0:1");
+    let between = |found: &Container| differences(&written, &Container::default(), found, &mask());
+    assert_eq!(between(&with("fd00::10", "fe80::1")), []);
+    assert_eq!(between(&with("fd00::11", "fe80::1")).len(), 1);
+}
+
+#[test]
 fn each_changed_field_is_named_with_both_values() {
     let mut found = read_back();
     found.image = "web:2".to_owned();

@@ -159,10 +159,17 @@ fn successors<'a>(plan: &'a Plan, observed: &Observed) -> BTreeMap<usize, Vec<&'
         let container = observed.container(stopped(&plan.steps[index].action)?)?;
         matches!(container.state, State::Running { .. } | State::Paused).then_some(container)
     };
-    // The engine could not find the containers that it shares something with, or would count their volumes as its own.
+    let created = |network: &String| {
+        let mut actions = plan.steps.iter().map(|step| &step.action);
+        actions.any(|action| matches!(action, Action::CreateNetwork { name, .. } if name == network))
+    };
+    // The engine could not find the containers that it shares something with, or would count their volumes as its own. And newer
+    // engines look for its fixed addresses in the networks as they are now.
     let is_independent = |creation: &Creation| {
+        let mut networks = creation.container.networks().iter();
         creation.container.volumes_from.is_empty()
             && !creation.peers.values().any(|peer| leaving.contains(peer))
+            && !networks.any(|(name, joined)| joined.fixed_addresses().next().is_some() && created(name))
     };
     let mut successors = BTreeMap::new();
     for index in (0..plan.steps.len()).filter(|index| running(*index).is_some()) {
@@ -208,4 +215,72 @@ fn up_to_creations(plan: &Plan, first: usize) -> BTreeSet<usize> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use driftless_model::{Attachment, Container, Format, InstanceId, Network, NetworkMode, Timestamp};
+    use driftless_plan::{Cause, RequiredSignature, Step, World};
+
+    use super::*;
+
+    /// A container with a fixed address, or one without.
+    fn creation(address: Option<&str>) -> Creation {
+        let attachment = Attachment { ipv4: address.map(str::to_owned), ..Attachment::default() };
+        let networks = BTreeMap::from([("shop_lan".to_owned(), Box::new(attachment))]);
+        let container = Container {
+            image: "dns:1".to_owned(),
+            network_mode: NetworkMode::Networks(networks),
+            ..Container::default()
+        };
+        Creation {
+            app: "shop".into(),
+            agent: "ours".into(),
+            format: Format::Compose,
+            project: "shop".to_owned(),
+            instance: InstanceId { workload: "dns".into(), slot: 1 },
+            name: "shop-dns-1".to_owned(),
+            spec: SpecHash::of(&container),
+            container,
+            image: None,
+            made_image: None,
+            signature: RequiredSignature::None,
+            inherit: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            part: None,
+            manifests: Vec::new(),
+            depends_on: Vec::new(),
+        }
+    }
+
+    fn network() -> Action {
+        let (name, project) = ("shop_lan".to_owned(), "shop".to_owned());
+        Action::CreateNetwork { name, network: Network::default(), project, addresses: None }
+    }
+
+    fn step(action: Action, after: Vec<usize>) -> Step {
+        Step { action, cause: Cause::SpecChanged, after }
+    }
+
+    #[test]
+    fn address_in_a_network_of_the_same_plan_is_not_tried() {
+        let mut world = World::default();
+        let mut apply = |action: &Action| world.apply(&"ours".into(), action, Timestamp(0)).unwrap();
+        apply(&Action::ImportImage { image: "dns:1".to_owned() });
+        apply(&network());
+        let old = apply(&Action::CreateInstance(Box::new(creation(Some("172.30.7.10"))))).unwrap();
+        let container = ContainerRef::Id(old, "shop-dns-1".to_owned());
+        apply(&Action::StartInstance { container: container.clone() });
+        let tried = |address: Option<&str>, first: Vec<Step>| {
+            let stop = Action::StopInstance { container: container.clone(), grace: None };
+            let created = Action::CreateInstance(Box::new(creation(address)));
+            let mut plan = Plan { steps: first, ..Plan::default() };
+            plan.steps.push(step(stop, vec![]));
+            plan.steps.push(step(created, vec![plan.steps.len() - 1]));
+            successors(&plan, &world.observed).len()
+        };
+        assert_eq!(tried(Some("172.31.7.10"), vec![]), 1);
+        assert_eq!(tried(Some("172.31.7.10"), vec![step(network(), vec![])]), 0);
+        assert_eq!(tried(None, vec![step(network(), vec![])]), 1);
+    }
 }

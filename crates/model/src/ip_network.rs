@@ -54,6 +54,11 @@ impl IpNetwork {
         Self { address, ..self }
     }
 
+    /// Whether its addresses are of IPv4.
+    pub fn is_ipv4(&self) -> bool {
+        self.address.is_ipv4()
+    }
+
     /// Whether all addresses of another network are in this one.
     pub fn covers(&self, other: Self) -> bool {
         self.prefix <= other.prefix && self.contains(other.address)

@@ -1,8 +1,8 @@
 //! The networks of a service: `network_mode`, `networks`, and the default network.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr};
 
-use driftless_model::{Attachment, Network, NetworkMode, Peer};
+use driftless_model::{Attachment, Finding, IpNetwork, Network, NetworkMode, Peer};
 
 use crate::{
     lower::context::Lowering,
@@ -48,7 +48,11 @@ impl Lowering<'_> {
             attach(self.network(DEFAULT_NETWORK), Attachment::default());
         }
         for one in joined {
-            let Joined { network, attachment } = &one.value;
+            let Joined { network, attachment, addresses } = &one.value;
+            if let Some(defined) = self.project.networks.get(network) {
+                let refused = |address| refused_address(network, &defined.spec, address);
+                self.findings.extend(addresses.iter().filter_map(refused));
+            }
             if network == DEFAULT_NETWORK || self.project.networks.contains_key(network) {
                 attach(self.network(network), attachment.clone());
             } else {
@@ -74,4 +78,30 @@ impl Lowering<'_> {
             None => self.name_in_docker(key, None, false),
         }
     }
+}
+
+/// The finding about a fixed address that no container of a network can get. The engine says so only when the container starts, and by
+/// then its predecessor would be gone. For a family of addresses without a subnet, the engine chooses one.
+fn refused_address(key: &str, network: &Network, fixed: &Placed<IpAddr>) -> Option<Finding> {
+    if network.external || network.ipam_driver.is_some() {
+        return None;
+    }
+    let address = fixed.value;
+    let subnets = network.ipam.iter().filter_map(|(subnet, ..)| IpNetwork::parse_subnet(subnet.as_deref()?));
+    let subnets: Vec<IpNetwork> = subnets.filter(|subnet| subnet.is_ipv4() == address.is_ipv4()).collect();
+    if !subnets.is_empty() && !subnets.iter().any(|subnet| subnet.contains(address)) {
+        let listed: Vec<String> = subnets.iter().map(ToString::to_string).collect();
+        let listed = listed.join(", ");
+        return Some(fixed.error(format!("{address} is in no subnet of the network `{key}` ({listed})")));
+    }
+    let is_bridge = network.driver.as_deref().is_none_or(|driver| driver == "bridge");
+    // In some of these modes the bridge has no address.
+    let has_mode = network.options.keys().any(|option| option.contains("gateway_mode"));
+    let gateways = network.ipam.iter().filter_map(|(_, gateway, _)| gateway.as_ref());
+    let gateways = gateways.filter(|_| is_bridge && !has_mode);
+    let mut kept = gateways.chain(network.aux_addresses.values().flat_map(BTreeMap::values));
+    let is_kept = kept.any(|kept| kept.parse::<IpAddr>().is_ok_and(|kept| kept == address));
+    is_kept.then(|| {
+        fixed.error(format!("{address} is the gateway or one of the `aux_addresses` of the network `{key}`"))
+    })
 }

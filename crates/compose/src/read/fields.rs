@@ -320,26 +320,31 @@ fn env_file(value: &Value<'_>) -> Option<Placed<EnvFile>> {
 /// The networks of a service: a list of names, or a map with details.
 pub(crate) fn networks(value: &Value<'_>) -> Vec<Placed<Joined>> {
     let Kind::Mapping(entries) = &value.node.kind else {
-        let joined = |network: String| Joined { network, attachment: Attachment::default() };
+        let joined = |network: String| Joined { network, ..Joined::default() };
         let items = value.sequence();
         return items.iter().filter_map(|item| Some(item.placed(joined(item.owned()?)))).collect();
     };
     let mut found = Vec::new();
     for entry in entries {
         let details = value.key(&entry.key, &entry.value);
-        let attachment = if details.node.is_null() { Attachment::default() } else { attachment(&details) };
-        found.push(at_key(&details, entry, Joined { network: entry.key.clone(), attachment }));
+        let network = entry.key.clone();
+        let joined = if details.node.is_null() {
+            Joined { network, ..Joined::default() }
+        } else {
+            joined(network, &details)
+        };
+        found.push(at_key(&details, entry, joined));
     }
     found
 }
 
-fn attachment(value: &Value<'_>) -> Attachment {
-    let mut attachment = Attachment::default();
+fn joined(network: String, value: &Value<'_>) -> Joined {
+    let (mut attachment, mut addresses) = (Attachment::default(), Vec::new());
     for (key, value) in value.fields(&ATTACHMENT) {
         match key {
             "aliases" => attachment.aliases = value.strings(),
-            "ipv4_address" => attachment.ipv4 = address(&value, IpAddr::is_ipv4, "IPv4"),
-            "ipv6_address" => attachment.ipv6 = address(&value, IpAddr::is_ipv6, "IPv6"),
+            "ipv4_address" => attachment.ipv4 = address(&value, IpAddr::is_ipv4, "IPv4", &mut addresses),
+            "ipv6_address" => attachment.ipv6 = address(&value, IpAddr::is_ipv6, "IPv6", &mut addresses),
             "priority" => attachment.priority = value.whole().unwrap_or_default(),
             "gw_priority" => attachment.gw_priority = value.whole().unwrap_or_default(),
             "link_local_ips" => attachment.link_local = value.strings(),
@@ -352,14 +357,20 @@ fn attachment(value: &Value<'_>) -> Attachment {
             _ => value.refuse("is not supported yet"),
         }
     }
-    attachment
+    Joined { network, attachment, addresses }
 }
 
 /// A fixed address. The engine refuses any other text when it creates or starts the container.
-fn address(value: &Value<'_>, is_right: impl Fn(&IpAddr) -> bool, version: &str) -> Option<String> {
+fn address(
+    value: &Value<'_>,
+    is_right: impl Fn(&IpAddr) -> bool,
+    version: &str,
+    addresses: &mut Vec<Placed<IpAddr>>,
+) -> Option<String> {
     let text = value.filled()?;
-    if !text.parse::<IpAddr>().is_ok_and(|address| is_right(&address)) {
-        value.error(format!("`{text}` is no {version} address"));
+    match text.parse::<IpAddr>() {
+        Ok(address) if is_right(&address) => addresses.push(value.placed(address)),
+        Ok(_) | Err(_) => value.error(format!("`{text}` is no {version} address")),
     }
     Some(text)
 }

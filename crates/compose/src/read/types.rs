@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     time::Duration,
 };
 
@@ -143,10 +144,12 @@ pub(crate) struct EnvFile {
 }
 
 /// A network that a service joins, by its key in the file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Joined {
     pub(crate) network: String,
     pub(crate) attachment: Attachment,
+    /// The fixed addresses of the attachment, for findings about them.
+    pub(crate) addresses: Vec<Placed<IpAddr>>,
 }
 
 /// One entry of `volumes` or `tmpfs`.

@@ -634,6 +634,42 @@ fn values_that_each_engine_refuses_are_errors() {
     }
 }
 
+#[test]
+fn address_that_its_network_cannot_give_is_an_error() {
+    let messages = |address: &str, network: &str| -> Vec<String> {
+        let text = format!(
+            "services: {{web: {{image: a, networks: {{lan: {{{address}}}}}}}}}\nnetworks: {{lan: {{{network}}}}}\n"
+        );
+        let findings = render_text(&text).findings;
+        assert!(findings.iter().all(|it| it.path.ends_with("_address")), "{findings:?}");
+        findings.into_iter().map(|it| it.message).collect()
+    };
+    let pool = "ipam: {config: [{subnet: 172.30.7.0/24, gateway: 172.30.7.1, aux_addresses: {router: 172.30.7.2}}]}";
+    for (address, expected) in [
+        ("ipv4_address: 172.30.8.10", "172.30.8.10 is in no subnet of the network `lan` (172.30.7.0/24)"),
+        (
+            "ipv4_address: 172.30.7.1",
+            "172.30.7.1 is the gateway or one of the `aux_addresses` of the network `lan`",
+        ),
+        (
+            "ipv4_address: 172.30.7.2",
+            "172.30.7.2 is the gateway or one of the `aux_addresses` of the network `lan`",
+        ),
+    ] {
+        assert_eq!(messages(address, pool), [expected]);
+    }
+    for (address, network) in [
+        ("ipv4_address: 172.30.7.10", pool),
+        // The engine chooses the range.
+        ("ipv6_address: 'fd00::10'", pool),
+        ("ipv4_address: 172.30.8.10", "driver: macvlan"),
+        ("ipv4_address: 172.30.8.10", "external: true"),
+        ("ipv4_address: 172.30.8.10", "ipam: {driver: infoblox, config: [{subnet: 172.30.7.0/24}]}"),
+    ] {
+        assert_eq!(messages(address, network), [""; 0], "{address} in {network}");
+    }
+}
+
 /// A host whose kernel does not limit memory runs it.
 #[test]
 fn reservation_above_the_limit_is_a_warning() {

@@ -112,6 +112,7 @@ pub(super) fn apply(world: &mut World, action: &UserAction, now: Timestamp) -> R
         UserAction::RemoveNetwork { name } => {
             let removed = world.observed.networks.remove(name);
             removed.ok_or_else(|| Refusal::NoSuchNetwork(name.clone()))?;
+            world.observed.held_subnets.remove(name);
             for instance in world.observed.instances.values_mut() {
                 instance.networks.remove(name);
             }

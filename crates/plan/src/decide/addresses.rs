@@ -47,6 +47,19 @@ pub(crate) fn holders<'a>(
     all.filter(|holder| !is_own(holder) && has(draft, holder, wanted)).collect()
 }
 
+/// The container of ours that has a fixed address of a workload on a network, and that address as a wait for it says.
+pub(crate) fn holder_on<'a>(
+    draft: &Draft<'a>,
+    subject: Subject<'_>,
+    network: &str,
+) -> Option<(&'a Instance, String)> {
+    let mut wanted = fixed(&subject.workload.container).filter(|wanted| wanted.network == network);
+    wanted.find_map(|wanted| {
+        let holder = holders(draft, subject.name, wanted).into_iter().next()?;
+        Some((holder, described(draft, holder, wanted)))
+    })
+}
+
 /// Whether a container has an address now, or gets it again. On a network that is created in this round, nobody has one yet.
 pub(crate) fn has(draft: &Draft<'_>, holder: &Instance, wanted: FixedAddress<'_>) -> bool {
     let FixedAddress { network, address } = wanted;

@@ -71,5 +71,6 @@ pub(crate) fn plan_on_host(mut draft: Draft<'_>) -> Plan {
     other_agent::remark(&mut draft);
     rollout::excuse_late_ones(&mut draft);
     cron::look_ahead(&mut draft);
+    draft.connect_fixed_addresses_first();
     draft.finish()
 }

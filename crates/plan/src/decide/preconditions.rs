@@ -479,7 +479,7 @@ fn is_swapped(draft: &Draft<'_>, holder: &Instance, to: &WorkloadName) -> bool {
 }
 
 /// Why a workload does not get the port, address or name that a container of ours has which stays for now.
-fn held(draft: &Draft<'_>, name: &WorkloadName, holder: &Instance, what: &str) -> Wait {
+pub(crate) fn held(draft: &Draft<'_>, name: &WorkloadName, holder: &Instance, what: &str) -> Wait {
     let of = &holder.instance.workload;
     if draft.facts.target.stack.workloads.contains_key(of) {
         return Wait::dependency(name, of, &format!("{} still has {what}", holder.name));

@@ -13,7 +13,7 @@ use crate::{
     action::{Action, ContainerRef},
     backoff,
     cause::Cause,
-    decide::{files, namespaces, other_writers, preconditions, writers},
+    decide::{addresses, files, namespaces, other_writers, preconditions, writers},
     draft::{Draft, heal::Difference},
     facts::{
         Facts,
@@ -249,6 +249,13 @@ fn reconnect(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) -
             let Some(cause) = apply_or_heal(draft, is_drift, difference) else { continue };
             cause
         };
+        if want.is_some()
+            && let Some((holder, address)) = addresses::holder_on(draft, subject, network)
+        {
+            let wait = preconditions::held(draft, name, holder, &address);
+            draft.wait(wait);
+            continue;
+        }
         let mut after: Vec<usize> = draft.provided.get(network).copied().into_iter().collect();
         if found.is_some() {
             let action =

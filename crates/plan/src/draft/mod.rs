@@ -15,6 +15,7 @@ use crate::{
     wait::Wait,
 };
 
+mod connections;
 pub(crate) mod heal;
 pub(crate) mod instances;
 pub(crate) mod names;

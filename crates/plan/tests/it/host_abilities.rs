@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    Attachment, Format, Image, IpNetwork, LimitKind, Network, NetworkMode, Platform, PullPolicy, Stack,
-    Strategy, Workload,
+    Attachment, Attempt, Format, Image, IpNetwork, LimitKind, Network, NetworkMode, Platform, PullPolicy,
+    Stack, Strategy, Workload,
 };
 use driftless_plan::{Action, Plan};
 
@@ -494,4 +494,70 @@ fn missing_network_waits_for_a_subnet_of_another_one() {
     assert!(!creates(&plan), "{plan}");
     stage.world.observed.held_subnets.clear();
     settle(&mut stage);
+}
+
+/// Two services on a network, of which the later one has a fixed address.
+fn with_fixed_address(internal: bool) -> Stack {
+    let mut stack = on_subnet("172.20.0.0/16");
+    stack.networks.get_mut("shop_lan").unwrap().internal = internal;
+    let mut dns = workload("dns:1", 1);
+    let fixed = Attachment { ipv4: Some("172.20.0.2".to_owned()), ..Attachment::default() };
+    dns.container.network_mode = NetworkMode::Networks([("shop_lan".to_owned(), Box::new(fixed))].into());
+    let web = stack.workloads.remove(&"web".into()).unwrap();
+    stack.workloads.extend([("app".into(), web), ("dns".into(), dns)]);
+    stack
+}
+
+/// Whether a plan connects `dns`, and `app` only after it.
+fn is_fixed_first(plan: &Plan) -> bool {
+    for (index, step) in plan.steps.iter().enumerate() {
+        assert!(step.after.iter().all(|earlier| *earlier < index), "{plan}");
+    }
+    let connection = |name: &str| {
+        let connects = |action: &Action| {
+            matches!(action, Action::Connect { container, .. } if container.name() == name)
+        };
+        plan.steps.iter().position(|step| connects(&step.action)).unwrap_or_else(|| panic!("{plan}"))
+    };
+    let dns = connection("shop-dns-1");
+    plan.steps[connection("shop-app-1")].after.contains(&dns)
+}
+
+#[test]
+fn fixed_addresses_are_connected_first() {
+    let mut stage = Stage::new(with_fixed_address(false));
+    settle(&mut stage);
+    // The network changes.
+    let mut changed = Stage { stack: with_fixed_address(true), ..stage };
+    assert!(is_fixed_first(&changed.round()));
+    settle(&mut changed);
+    // Somebody removes it.
+    let observed = &mut changed.world.observed;
+    observed.networks.clear();
+    observed.held_subnets.clear();
+    for instance in observed.instances.values_mut() {
+        instance.networks.clear();
+    }
+    let (removed, record) = (observed.clone(), changed.record.clone());
+    assert!(is_fixed_first(&changed.round()));
+    // A container that cannot be connected holds up no other one.
+    (changed.world.observed, changed.record) = (removed, record);
+    let attempt = Attempt { count: 1, next: changed.now, error: "no".to_owned() };
+    changed.record.failures.insert("shop-dns-1".to_owned(), attempt);
+    assert!(!is_fixed_first(&changed.round()));
+}
+
+#[test]
+fn taken_fixed_address_is_said_with_its_holder() {
+    let mut stage = Stage::new(with_fixed_address(false));
+    settle(&mut stage);
+    let taken = Some("172.20.0.2".to_owned());
+    stage.named("shop-app-1").networks.get_mut("shop_lan").unwrap().ip = taken;
+    stage.named("shop-dns-1").networks.clear();
+    let plan = stage.round();
+    let why = "shop-app-1 still has the address 172.20.0.2 on shop_lan, which the engine chose for it: give app an";
+    assert!(plan.steps.is_empty() && waits(&plan).contains(why), "{plan}");
+    stage.named("shop-app-1").networks.get_mut("shop_lan").unwrap().ip = None;
+    settle(&mut stage);
+    assert!(stage.named("shop-dns-1").networks.contains_key("shop_lan"));
 }

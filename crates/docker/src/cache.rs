@@ -65,6 +65,8 @@ pub(crate) struct NamedObject {
     pub subnets: Vec<IpNetwork>,
     /// Whether a network is one of this host alone.
     pub is_local: bool,
+    /// Whether a network publishes no ports of containers on the host.
+    pub publishes_no_ports: bool,
     /// The specification of a volume of a Compose project.
     pub volume: Option<Volume>,
     /// The creation time of a network.

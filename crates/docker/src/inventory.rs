@@ -312,6 +312,7 @@ fn network_entry(network: api::Network) -> (String, NamedObject) {
         network: is_of_others.then(|| from_engine::network(&network, &labels)),
         addresses: from_engine::addresses(network.ipam.as_ref()),
         subnets: from_engine::bridge_subnets(&network),
+        publishes_no_ports: from_engine::publishes_no_ports(&network),
         is_local,
         ..named_object(network.id.unwrap_or_default(), &labels)
     };
@@ -336,6 +337,7 @@ fn named_object(id: String, labels: &BTreeMap<String, String>) -> NamedObject {
         addresses: None,
         subnets: Vec::new(),
         is_local: false,
+        publishes_no_ports: false,
         volume: None,
         created: None,
     }

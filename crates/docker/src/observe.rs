@@ -274,6 +274,7 @@ impl Observer {
                     addresses,
                     subnets: _,
                     is_local,
+                    publishes_no_ports,
                     volume: _,
                     created: _,
                 } = network.clone();
@@ -293,6 +294,7 @@ impl Observer {
                     addresses,
                     is_unallocated,
                     is_local,
+                    publishes_no_ports,
                 };
                 (name.clone(), network)
             })
@@ -337,6 +339,7 @@ impl Observer {
                     addresses: _,
                     subnets: _,
                     is_local: _,
+                    publishes_no_ports: _,
                     created: _,
                 } = volume.clone();
                 let compose = volume.filter(|_| is_of_app);

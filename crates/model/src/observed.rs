@@ -417,6 +417,8 @@ pub struct ObservedNetwork {
     pub is_unallocated: bool,
     /// It is one of this host alone, so no service of a Swarm can use it.
     pub is_local: bool,
+    /// It is internal, or has a driver by which containers have no ports on the host.
+    pub publishes_no_ports: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -126,6 +126,8 @@ reasons! {
     BelowPartition: Progress, Some("Pending");
     /// The kernel of the host cannot apply a limit of the manifest.
     LimitUnsupported: Note, None;
+    /// The network of a proxy publishes no ports.
+    PortsUnpublished: Note, None;
     /// The specification of a volume changed. Volumes are never replaced.
     VolumeChanged: Note, None;
     /// A hook that runs after a failure has failed itself.

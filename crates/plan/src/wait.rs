@@ -361,6 +361,15 @@ impl Wait {
         Self::workload(workload, WaitReason::LimitUnsupported, sentence)
     }
 
+    /// The proxy runs, and its ports lead nowhere.
+    pub(crate) fn ports_unpublished(proxy: &WorkloadName, network: &str) -> Self {
+        let sentence = format!(
+            "has ports that nobody can reach: the network {network} publishes no ports; add a network of the project to the service, or \
+             set `x-driftless: {{ proxy: false }}`, or remove `ports`"
+        );
+        Self::workload(proxy, WaitReason::PortsUnpublished, sentence)
+    }
+
     /// `differences` are masked, one text for each field.
     pub(crate) fn volume_changed(name: &str, differences: &[String]) -> Self {
         let object = WaitObject::Other { kind: "volume", name: name.to_owned() };

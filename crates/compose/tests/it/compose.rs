@@ -644,7 +644,8 @@ fn address_that_its_network_cannot_give_is_an_error() {
         assert!(findings.iter().all(|it| it.path.ends_with("_address")), "{findings:?}");
         findings.into_iter().map(|it| it.message).collect()
     };
-    let pool = "ipam: {config: [{subnet: 172.30.7.0/24, gateway: 172.30.7.1, aux_addresses: {router: 172.30.7.2}}]}";
+    let pool =
+        "ipam: {config: [{subnet: 172.30.7.0/24, gateway: 172.30.7.1, aux_addresses: {router: 172.30.7.2}}]}";
     for (address, expected) in [
         ("ipv4_address: 172.30.8.10", "172.30.8.10 is in no subnet of the network `lan` (172.30.7.0/24)"),
         (

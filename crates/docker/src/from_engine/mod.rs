@@ -17,4 +17,4 @@ pub(crate) use instance::instance;
 pub(crate) use mounts::{
     UnpreparedVolume, empty_volumes, may_lead_to_own_folder, shares_volumes, unprepared_volumes,
 };
-pub(crate) use objects::{addresses, bridge_subnets, network, volume};
+pub(crate) use objects::{addresses, bridge_subnets, network, publishes_no_ports, volume};

@@ -51,6 +51,11 @@ pub(crate) fn bridge_subnets(found: &api::Network) -> Vec<IpNetwork> {
     subnets.filter_map(IpNetwork::parse_subnet).collect()
 }
 
+/// Whether no port of a container on the network alone is published on the host.
+pub(crate) fn publishes_no_ports(found: &api::Network) -> bool {
+    found.internal == Some(true) || matches!(found.driver.as_deref(), Some("macvlan" | "ipvlan"))
+}
+
 /// A volume, without the labels of Docker Compose.
 pub(crate) fn volume(found: &api::Volume, labels: &BTreeMap<String, String>) -> Volume {
     Volume {
@@ -59,5 +64,27 @@ pub(crate) fn volume(found: &api::Volume, labels: &BTreeMap<String, String>) -> 
         options: map(Some(&found.options)),
         labels: user_labels(labels.iter()),
         ..Volume::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_without_a_way_to_the_host_publish_no_ports() {
+        let network = |driver: &str, internal| api::Network {
+            driver: Some(driver.to_owned()),
+            internal: Some(internal),
+            ..api::Network::default()
+        };
+        for (driver, internal, expected) in [
+            ("bridge", false, false),
+            ("bridge", true, true),
+            ("macvlan", false, true),
+            ("ipvlan", false, true),
+        ] {
+            assert_eq!(publishes_no_ports(&network(driver, internal)), expected, "{driver}");
+        }
     }
 }

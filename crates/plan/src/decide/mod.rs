@@ -34,6 +34,7 @@ mod secrets;
 mod stateful_order;
 mod teardown;
 mod unknown_ends;
+mod unpublished;
 pub(crate) mod waves;
 mod workloads;
 pub(crate) mod writers;
@@ -68,6 +69,7 @@ pub(crate) fn plan_on_host(mut draft: Draft<'_>) -> Plan {
     waves::remark(&mut draft);
     scaled::remark(&mut draft);
     unknown_ends::remark(&mut draft);
+    unpublished::remark(&mut draft);
     other_agent::remark(&mut draft);
     rollout::excuse_late_ones(&mut draft);
     cron::look_ahead(&mut draft);

@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    Attachment, Attempt, Format, Image, IpNetwork, LimitKind, Network, NetworkMode, Platform, PullPolicy,
-    Stack, Strategy, Workload,
+    Attachment, Attempt, Format, HELPER_IMAGE, Image, IpNetwork, LimitKind, Network, NetworkMode,
+    ObservedNetwork, Platform, Port, PortRange, Protocol, PullPolicy, Stack, Strategy, Workload,
 };
 use driftless_plan::{Action, Plan};
 
@@ -485,12 +485,10 @@ fn missing_network_waits_for_a_subnet_of_another_one() {
     let mut stage = Stage::new(on_subnet("172.20.0.0/16"));
     stage.world.observed.held_subnets = [("vpn".to_owned(), held)].into();
     let plan = stage.round();
-    let why =
-        "cannot be created: its subnet 172.20.0.0/16 overlaps with that of the network vpn: give it another one";
+    let why = "cannot be created: its subnet 172.20.0.0/16 overlaps with that of the network vpn: give it another one";
     assert!(waits(&plan).contains(why), "{plan}");
-    let creates = |plan: &Plan| {
-        plan.steps.iter().any(|step| matches!(step.action, Action::CreateNetwork { .. }))
-    };
+    let creates =
+        |plan: &Plan| plan.steps.iter().any(|step| matches!(step.action, Action::CreateNetwork { .. }));
     assert!(!creates(&plan), "{plan}");
     stage.world.observed.held_subnets.clear();
     settle(&mut stage);
@@ -514,9 +512,8 @@ fn is_fixed_first(plan: &Plan) -> bool {
         assert!(step.after.iter().all(|earlier| *earlier < index), "{plan}");
     }
     let connection = |name: &str| {
-        let connects = |action: &Action| {
-            matches!(action, Action::Connect { container, .. } if container.name() == name)
-        };
+        let connects =
+            |action: &Action| matches!(action, Action::Connect { container, .. } if container.name() == name);
         plan.steps.iter().position(|step| connects(&step.action)).unwrap_or_else(|| panic!("{plan}"))
     };
     let dns = connection("shop-dns-1");
@@ -555,9 +552,28 @@ fn taken_fixed_address_is_said_with_its_holder() {
     stage.named("shop-app-1").networks.get_mut("shop_lan").unwrap().ip = taken;
     stage.named("shop-dns-1").networks.clear();
     let plan = stage.round();
-    let why = "shop-app-1 still has the address 172.20.0.2 on shop_lan, which the engine chose for it: give app an";
+    let why =
+        "shop-app-1 still has the address 172.20.0.2 on shop_lan, which the engine chose for it: give app an";
     assert!(plan.steps.is_empty() && waits(&plan).contains(why), "{plan}");
     stage.named("shop-app-1").networks.get_mut("shop_lan").unwrap().ip = None;
     settle(&mut stage);
     assert!(stage.named("shop-dns-1").networks.contains_key("shop_lan"));
+}
+
+#[test]
+fn ports_on_a_network_that_publishes_none_are_noted() {
+    let mut stack = on_named("lan", Network { external: true, ..Network::default() });
+    let proxy = stack.workloads.get_mut(&"web".into()).unwrap();
+    proxy.container.image = HELPER_IMAGE.to_owned();
+    let (protocol, host) = (Protocol::Tcp, Some(PortRange::one(8080)));
+    proxy.container.ports = vec![Port { container: 80, protocol, host_ip: None, host }];
+    let mut stage = Stage::new(stack);
+    for publishes_no_ports in [true, false] {
+        let lan = ObservedNetwork { id: "lan".to_owned(), publishes_no_ports, ..ObservedNetwork::default() };
+        stage.world.observed.networks.insert("lan".to_owned(), lan);
+        settle(&mut stage);
+        let plan = stage.round();
+        let is_noted = waits(&plan).contains("the network lan publishes no ports");
+        assert!(plan.is_settled() && is_noted == publishes_no_ports, "{plan}");
+    }
 }

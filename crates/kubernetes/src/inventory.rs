@@ -10,7 +10,6 @@ use super::{
     object::{DEFAULT_NAMESPACE, Key},
     reader::Value,
     service::Service,
-    storage::Claim,
     workload::ReadWorkload,
 };
 use driftless_model::{Facts, Inventory, Kind, ObjectRef, Resource, ServicePort};
@@ -31,8 +30,6 @@ pub(super) fn take(
     };
     let mut resources: Vec<Resource> =
         objects.iter().filter_map(|(kind, value)| resource(app, *kind, value.node, catalogue)).collect();
-    let sets = objects.iter().filter(|(kind, _)| *kind == Owned::StatefulSet);
-    resources.extend(sets.flat_map(|(_, value)| template_claims(app, value.node, workloads, catalogue)));
     for resource in &mut resources {
         let is_of = |it: &&Service<'_>| resource.origin == it.origin;
         if let Facts::Service { ports, .. } = &mut resource.facts
@@ -81,42 +78,6 @@ fn resource(app: &str, kind: Owned, node: &Node, catalogue: &Catalogue) -> Optio
     };
     let Key { namespace, name: text } = key;
     Some(Resource { object: ObjectRef { kind, namespace, name: text }, origin: name.place.location(), facts })
-}
-
-/// The claims of the pods of a StatefulSet, one for each pod and template. Those that are objects of their own are left out.
-fn template_claims(
-    app: &str,
-    set: &Node,
-    workloads: &[ReadWorkload],
-    catalogue: &Catalogue,
-) -> Vec<Resource> {
-    let Some(name) = set.get("metadata").and_then(|it| it.get("name")) else { return Vec::new() };
-    let origin = name.place.location();
-    let templates = set.get("spec").and_then(|it| it.get("volumeClaimTemplates")).map(Node::items);
-    let is_pod = |it: &&ReadWorkload| it.workload.origin == origin && it.workload.replicas > 0;
-    let mut claims = Vec::new();
-    for pod in workloads.iter().filter(is_pod) {
-        for template in templates.unwrap_or_default() {
-            let Some(name) = template.get("metadata").and_then(|it| it.get("name")) else { continue };
-            let Some(text) = name.as_scalar() else { continue };
-            let key = Key::new(&pod.key.namespace, &format!("{text}-{}", pod.key.name));
-            if catalogue.claim(&key).is_some() {
-                continue;
-            }
-            let volume = match catalogue.claim_of_template(&key) {
-                Some(Claim::Host { path, .. }) => path,
-                Some(Claim::Named { .. }) | None => format!("{app}_{}", key.dotted()),
-            };
-            let access_modes = template.get("spec").map(|it| texts(it, "accessModes")).unwrap_or_default();
-            let Key { namespace, name: claim } = key;
-            claims.push(Resource {
-                object: ObjectRef { kind: Kind::PersistentVolumeClaim, namespace, name: claim },
-                origin: name.place.location(),
-                facts: Facts::Claim { volume, access_modes },
-            });
-        }
-    }
-    claims
 }
 
 /// The texts of a list.

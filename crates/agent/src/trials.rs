@@ -16,7 +16,7 @@ use driftless_plan::{Action, ContainerRef, Creation, Plan, StepOutcome, stopped_
 
 use crate::{error::chain, interrupt::Interrupt, turns::Turns};
 
-/// The number of definitions of one application whose verdict is remembered.
+/// The number of definitions of one application with a remembered verdict; more if a single plan has more.
 const MAX_VERDICTS: usize = 256;
 
 /// The number of definitions of one application that are tried at the same time.
@@ -72,7 +72,7 @@ impl RejectedStops {
 impl Trials {
     /// Tries the definitions that follow the stops of a plan, and finds the stops that must not begin. A refused definition is
     /// tried again with its step: of an object in `held`, the last verdict holds. An engine that does not answer, or lacks the
-    /// image, says nothing about a definition. An interrupt begins no further trial, and no stop either.
+    /// image, says nothing about a definition. An interrupt ends the trials, and no stop begins after it.
     pub(crate) async fn rejected_stops<D: Docker>(
         &mut self,
         (docker, turns): (&D, &Turns),
@@ -98,6 +98,10 @@ impl Trials {
                 }
             }
         }
+        let definitions = successors.values().flatten();
+        let planned: BTreeSet<Definition> =
+            definitions.map(|creation| (engine.clone(), creation.spec.clone())).collect();
+        self.make_room(&planned);
         let limit = Semaphore::new(CONCURRENT_TRIALS);
         let mut answers = FuturesUnordered::new();
         for (key, creation) in untried {
@@ -105,16 +109,11 @@ impl Trials {
             answers.push(async move {
                 let _own = limit.acquire().await.ok();
                 let _of_all = turns.trial().await;
-                if interrupt.token().is_cancelled() {
-                    return (key, None);
-                }
-                (key, Some(docker.try_definition(creation).await))
+                (key, docker.try_definition(creation).await)
             });
         }
-        while let Some((key, answer)) = answers.next().await {
-            if let Some(answer) = answer {
-                self.note(key, answer, mask);
-            }
+        while let Some(Some((key, answer))) = interrupt.token().run_until_cancelled(answers.next()).await {
+            self.note(key, answer, mask);
         }
         let mut rejected = RejectedStops::default();
         for (index, creations) in successors {
@@ -127,6 +126,13 @@ impl Trials {
             }
         }
         rejected
+    }
+
+    /// Forgets the verdicts on the definitions of older plans, if there may be too many with those of this one.
+    fn make_room(&mut self, planned: &BTreeSet<Definition>) {
+        if self.verdicts.len().saturating_add(planned.len()) > MAX_VERDICTS {
+            self.verdicts.retain(|definition, _| planned.contains(definition));
+        }
     }
 
     /// Remembers an answer. One that says nothing about the definition changes no verdict.
@@ -143,9 +149,6 @@ impl Trials {
                 Verdict::Refused { error: mask.message(&message), is_final }
             }
         };
-        if self.verdicts.len() >= MAX_VERDICTS {
-            self.verdicts.clear();
-        }
         self.verdicts.insert(key, verdict);
     }
 }
@@ -260,6 +263,25 @@ mod tests {
 
     fn step(action: Action, after: Vec<usize>) -> Step {
         Step { action, cause: Cause::SpecChanged, after }
+    }
+
+    #[test]
+    fn verdicts_on_one_plan_are_kept_though_they_are_many() {
+        let of = |number: usize| ("engine".to_owned(), SpecHash(number.to_string()));
+        let mask = Mask::new([7; 32]);
+        let mut trials = Trials::default();
+        for number in 0..MAX_VERDICTS {
+            trials.note(of(number), Ok(()), &mask);
+        }
+        let planned: BTreeSet<Definition> = (1..=2 * MAX_VERDICTS).map(of).collect();
+        trials.make_room(&planned);
+        let (doing, message) = ("create db".to_owned(), "unknown log opt".to_owned());
+        trials.note(of(1), Err(docker::Error::Rejected { doing, message }), &mask);
+        for number in 2..=2 * MAX_VERDICTS {
+            trials.note(of(number), Ok(()), &mask);
+        }
+        assert!(matches!(trials.verdicts.get(&of(1)), Some(Verdict::Refused { is_final: true, .. })));
+        assert_eq!(trials.verdicts.len(), planned.len());
     }
 
     #[test]

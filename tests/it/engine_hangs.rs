@@ -70,6 +70,28 @@ async fn hanging_engine_during_steps_makes_applications_unknown() {
     assert!(found.status.message.contains("no answer"), "{}", found.status.message);
 }
 
+/// The container has to go first, as both would write to the data, so the successor is tried before.
+#[tokio::test(start_paused = true)]
+async fn agent_ends_though_a_trial_of_a_definition_hangs() {
+    let version = |image: &str| {
+        format!(
+            "services:\n  db:\n    image: {image}\n    restart: always\n    volumes: ['data:/data']\nvolumes: {{data: {{}}}}\n"
+        )
+    };
+    let mut it = Simulation::of(&version("db:1"));
+    it.synced_with_tip().await;
+    it.docker.faults(|faults| faults.hanging_trials = true);
+    it.push(&version("db:2")).await;
+    sleep(Duration::from_secs(10)).await;
+    assert!(it.docker.trials() > 0, "{}", it.story());
+    timeout(Duration::from_secs(1), it.end()).await.unwrap();
+    assert_eq!(it.images(), ["db:1"], "{}", it.story());
+    it.docker.faults(|faults| faults.hanging_trials = false);
+    it.begin();
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["db:2"], "{}", it.story());
+}
+
 #[tokio::test(start_paused = true)]
 async fn applications_are_listed_though_the_engine_hangs_at_the_start() {
     let mut it = Simulation::of(COMPOSE);

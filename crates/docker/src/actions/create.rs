@@ -93,16 +93,18 @@ impl Creator {
         body.labels = Some(labels.into_iter().collect());
         let left = trial::remove(&self.connection, &trial.name).await;
         left.map_err(|error| error.classify(&doing))?;
+        // Before the call, because an interrupt drops it. The engine may still finish a creation that it gave no answer to.
+        let removal = self.late_trials.remove_later(&self.connection, trial.name.clone());
         let created = self.send(&trial, body, mac_address, &doing).await;
         let is_unclear =
             matches!(&created, Err(error @ Error::Transient { .. }) if !error.is_refused_by_host());
-        if created.is_ok() || is_unclear {
-            let reference = created.as_deref().unwrap_or(&trial.name);
-            let removed = trial::remove(&self.connection, reference).await;
-            // The engine may still finish a creation that it gave no answer to.
-            if is_unclear || removed.is_err() {
-                self.late_trials.remove_later(&self.connection, trial.name);
-            }
+        let removed = if created.is_ok() || is_unclear {
+            trial::remove(&self.connection, created.as_deref().unwrap_or(&trial.name)).await
+        } else {
+            Ok(())
+        };
+        if removed.is_ok() && !is_unclear {
+            removal.abort();
         }
         created.map(drop)
     }

@@ -11,7 +11,10 @@ use driftless_model::{AgentId, MountSource, label};
 use driftless_plan::{Creation, RequiredSignature};
 use http::Method;
 use serde_json::json;
-use tokio::{task::JoinSet, time::sleep};
+use tokio::{
+    task::{AbortHandle, JoinSet},
+    time::sleep,
+};
 
 use super::stand_in;
 use crate::{
@@ -69,14 +72,14 @@ pub(super) async fn remove(connection: &Connection, reference: &str) -> Result<(
     stand_in::remove_marked(connection, reference, label::TRIAL).await
 }
 
-/// The trials that may appear after their call has failed, or that could not be removed. They would keep volumes from being
+/// The trials that may appear after their call has failed or was dropped, or that could not be removed. They would keep volumes from being
 /// removed.
 #[derive(Debug, Default)]
 pub(super) struct LateTrials(Mutex<JoinSet<()>>);
 
 impl LateTrials {
-    /// Removes a trial after each of some pauses. Dropping these trials ends that.
-    pub(super) fn remove_later(&self, connection: &Arc<Connection>, name: String) {
+    /// Removes a trial after each of some pauses. Dropping these trials, or the handle's abort, ends that.
+    pub(super) fn remove_later(&self, connection: &Arc<Connection>, name: String) -> AbortHandle {
         let connection = Arc::clone(connection);
         let mut removals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while removals.try_join_next().is_some() {}
@@ -87,7 +90,7 @@ impl LateTrials {
                     tracing::debug!(%error, name, "could not remove the trial of a definition");
                 }
             }
-        });
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use driftless_model::{
     AppName, Container, Format, InstanceId, Mount, MountSource, SpecHash, Volume, WorkloadName,
 };
 use driftless_plan::{Action, ContainerRef, Creation, RequiredSignature};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::fake_engine::{APP, FakeEngine};
 
@@ -55,6 +55,19 @@ async fn trial_that_is_created_late_is_removed() {
     // The volume that does not exist yet is no obstacle.
     fake.delay_containers(Duration::ZERO);
     engine.try_definition(&definition).await.unwrap();
+    assert!(fake.container_names().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn trial_that_an_interrupt_drops_is_removed() {
+    let fake = FakeEngine::new();
+    let engine = fake.connect();
+    fake.delay_containers(Duration::from_secs(10));
+    let definition = Creation { format: Format::Kubernetes, ..definition("shop_new") };
+    timeout(Duration::from_secs(5), engine.try_definition(&definition)).await.unwrap_err();
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(fake.container_names(), ["/shop-db-1-trial"]);
+    sleep(Duration::from_mins(2)).await;
     assert!(fake.container_names().is_empty());
 }
 

@@ -703,7 +703,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     fn settle(&mut self, target: &TargetRevision, planned: &Target<'_>, observed: &Observed, plan: &Plan) {
         let record = self.record.get_mut();
         plan::note_settled(record, planned, observed);
-        record.failures.clear();
+        record.forget_failures();
         // An instance that somebody removed and that is left so has its files when it comes back.
         if plan.is_settled() {
             let instances = observed.instances.values().map(|instance| instance.instance.clone()).collect();

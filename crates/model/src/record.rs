@@ -308,6 +308,12 @@ impl Record {
         (reopened, instances, jobs, crons, hooks, canaries, rollouts, begun, spared_volumes)
     }
 
+    /// Forgets the actions that the engine would not do, so that they are tried again at once.
+    pub fn forget_failures(&mut self) {
+        self.failures.clear();
+        self.rejected.clear();
+    }
+
     /// Notes that workloads of the reached stack are changed on request, or back after it: this is no drift. What somebody else
     /// changed of the others still is.
     pub fn reopen(&mut self, workloads: impl IntoIterator<Item = WorkloadName>) {

@@ -84,7 +84,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
                 })?;
                 target.add_runs(&record);
                 // Those of another stack are forgotten.
-                record.failures.clear();
+                record.forget_failures();
                 target
             }
         };
@@ -117,7 +117,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let (now, mut record) = (self.context.now(), record.clone());
         if suspended {
             // `driftless resume` ends the pauses.
-            record.failures.clear();
+            record.forget_failures();
         }
         swarm::complete(&mut target, &mut observed, &mut record, self.context.agent(), now);
         let record = &record;

@@ -314,7 +314,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
 /// else tells that a one-shot service has failed and must not run again.
 pub(super) fn end_pauses(record: &mut Record) {
     record.pulls.clear();
-    record.failures.clear();
+    record.forget_failures();
     record.crashes.values_mut().for_each(|crash| crash.count = 0);
     record.heals.clear();
     record.sync = None;

@@ -550,7 +550,7 @@ impl Revisions {
         let is_other_stack = self.last_target.as_ref().is_some_and(|last| last.stack != key.stack);
         self.last_target = Some(key);
         if is_other_stack {
-            record.failures.clear();
+            record.forget_failures();
             record.sync = None;
         }
         let rendered = desired.rendered();

@@ -270,8 +270,10 @@ fn is_obstructed(draft: &Draft<'_>, subject: Subject<'_>, replicas: u32) -> bool
     // An error that ends soon is no reason to give up the order.
     let is_refused = |slot: u32| {
         let object = facts.container_name(stack, name, slot);
-        let has_failed = |attempt: &Attempt| attempt.count >= FAILURES_OF_OBSTRUCTED;
-        facts.record.rejected.contains(&object) || facts.record.failures.get(&object).is_some_and(has_failed)
+        let has_failed = |attempt: &Attempt| {
+            attempt.count >= FAILURES_OF_OBSTRUCTED || facts.record.rejected.contains(&object)
+        };
+        facts.record.failures.get(&object).is_some_and(has_failed)
     };
     is_named
         || workload.container.ports.iter().any(is_held)

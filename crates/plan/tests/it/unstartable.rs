@@ -244,7 +244,7 @@ fn optional_dependency_that_cannot_start_blocks_nobody() {
         stage.record.failures.insert("shop-metrics-1".to_owned(), failed(count));
     };
     let outside = Network { external: true, ..Network::default() };
-    let obstacles: [(&str, &dyn Fn(&mut Stage)); 6] = [
+    let obstacles: [(&str, &dyn Fn(&mut Stage)); 7] = [
         ("nothing", &|_: &mut Stage| {}),
         ("port", &|stage: &mut Stage| {
             stage.world.observed.claims.ports.insert(port.clone());
@@ -254,6 +254,9 @@ fn optional_dependency_that_cannot_start_blocks_nobody() {
         ("failures", &|stage: &mut Stage| fail(stage, 3)),
         ("rejection", &|stage: &mut Stage| {
             fail(stage, 1);
+            stage.record.rejected.insert("shop-metrics-1".to_owned());
+        }),
+        ("rejection of an older stack", &|stage: &mut Stage| {
             stage.record.rejected.insert("shop-metrics-1".to_owned());
         }),
         ("network", &|stage: &mut Stage| {
@@ -280,7 +283,8 @@ fn optional_dependency_that_cannot_start_blocks_nobody() {
             let is_created = plan.steps.iter().any(|step| {
                 matches!(&step.action, Action::CreateInstance(creation) if creation.instance.is_of(&"web".into()))
             });
-            let is_obstructed = !["nothing", "one failure"].contains(&obstacle);
+            let is_obstructed =
+                !["nothing", "one failure", "rejection of an older stack"].contains(&obstacle);
             assert_eq!(is_created, !required && is_obstructed, "{obstacle}: {plan}");
         }
     }

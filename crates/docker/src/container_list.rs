@@ -70,6 +70,12 @@ impl ListedContainer {
     }
 }
 
+/// Whether a container with the label of a trial may be one by its state. An image may have the label, and its containers run. A trial is
+/// never started; the engine lists it also while it removes it, and after it has failed to.
+pub(crate) fn may_be_trial(state: &str) -> bool {
+    matches!(state, "created" | "removing" | "dead")
+}
+
 impl ContainerList {
     /// Reads all containers, or those that have changed. Entries equal to those `before` are shared with them.
     pub(crate) async fn read(connection: &Connection, reading: Reading<Self>) -> Result<Self, CallError> {
@@ -253,8 +259,7 @@ impl From<Summary> for Row {
         } else {
             Health::Healthy
         };
-        // An image may have the label, and its containers run.
-        let is_trial = trial.is_some() && app.is_none() && state == "created";
+        let is_trial = trial.is_some() && app.is_none() && may_be_trial(&state);
         let mut ports: Vec<_> = ports
             .into_iter()
             .flatten()
@@ -368,9 +373,14 @@ mod tests {
 
     #[test]
     fn container_of_an_image_with_the_label_of_a_trial_is_listed() {
-        for (app, state, expected) in
-            [(None, "created", true), (None, "running", false), (Some("shop"), "created", false)]
-        {
+        for (app, state, expected) in [
+            (None, "created", true),
+            (None, "removing", true),
+            (None, "dead", true),
+            (None, "running", false),
+            (None, "exited", false),
+            (Some("shop"), "created", false),
+        ] {
             let labels = serde_json::json!({ (label::TRIAL): "a1", (label::APPLICATION): app });
             let row = serde_json::json!({ "Id": "c1", "State": state, "Labels": labels });
             let Row(_, listed) = serde_json::from_value(row).unwrap();

@@ -20,6 +20,7 @@ use super::stand_in;
 use crate::{
     call_error::CallError,
     connection::Connection,
+    container_list::may_be_trial,
     deadline::{DEADLINE, within},
     percent_encoding,
 };
@@ -100,16 +101,19 @@ pub(super) async fn remove_left(connection: &Connection, agent: &AgentId) -> Res
     struct Left {
         #[serde(rename = "Id")]
         id: String,
+        #[serde(rename = "State", default)]
+        state: String,
     }
     connection.api_version().await?;
     let label = format!("{}={agent}", label::TRIAL);
-    // An image may have the label, and its containers run.
-    let filters = json!({ "label": [label], "status": ["created"] }).to_string();
+    // Podman refuses to filter by some of the states.
+    let filters = json!({ "label": [label] }).to_string();
     let path = format!("/containers/json?all=1&filters={}", percent_encoding::encode(&filters));
     let request = connection.transport().send_json::<Vec<Left>>(Method::GET, &path, Vec::new());
     let mut removed = Ok(());
-    for Left { id } in within(DEADLINE, request).await? {
-        removed = removed.and(remove(connection, &id).await);
+    let left = within(DEADLINE, request).await?;
+    for Left { id, .. } in left.iter().filter(|found| may_be_trial(&found.state)) {
+        removed = removed.and(remove(connection, id).await);
     }
     removed
 }

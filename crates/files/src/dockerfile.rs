@@ -23,6 +23,8 @@ struct Stage {
     images: Vec<ImageName>,
     /// The stages that it begins from, copies from and mounts: names in lower case, or numbers.
     sources: Vec<String>,
+    /// It names one by a variable without a known value, such as `TARGETARCH`: each earlier stage may be meant.
+    has_unknown_source: bool,
 }
 
 /// The images of `FROM`, `COPY --from` and `RUN --mount=from`, without stages. A name with a variable counts if the variable is an `ARG`
@@ -70,6 +72,22 @@ fn image_names(text: &str, args: &BTreeMap<String, String>) -> Vec<ImageName> {
     stages(text, args).into_iter().flat_map(|stage| stage.images).collect()
 }
 
+impl Stage {
+    /// Notes what the stage begins from: the word in the text, and its name with the values of its variables.
+    fn begin_from(&mut self, word: Word<'_>, name: Option<String>, earlier: &[Self]) {
+        let Some(name) = name else {
+            self.has_unknown_source = true;
+            return;
+        };
+        let lower = name.to_lowercase();
+        if earlier.iter().any(|stage| stage.name.as_ref() == Some(&lower)) {
+            self.sources.push(lower);
+        } else {
+            self.images.push(ImageName { name, place: word.place() });
+        }
+    }
+}
+
 fn stages(text: &str, args: &BTreeMap<String, String>) -> Vec<Stage> {
     let instructions = instructions(text);
     let all_names: BTreeSet<String> = instructions.iter().filter_map(|words| stage_of(words)).collect();
@@ -83,14 +101,8 @@ fn stages(text: &str, args: &BTreeMap<String, String>) -> Vec<Stage> {
             "FROM" => {
                 let mut stage = Stage { name: stage_of(words), ..Stage::default() };
                 let base = operands.iter().find(|word| !word.is_flag());
-                let base = base.and_then(|word| Some((resolve(word.text, &variables)?, word.place())));
-                if let Some((name, place)) = base {
-                    let lower = name.to_lowercase();
-                    if stages.iter().any(|earlier| earlier.name.as_ref() == Some(&lower)) {
-                        stage.sources.push(lower);
-                    } else {
-                        stage.images.push(ImageName { name, place });
-                    }
+                if let Some(word) = base {
+                    stage.begin_from(*word, resolve(word.text, &variables), &stages);
                 }
                 stages.push(stage);
             }
@@ -98,10 +110,12 @@ fn stages(text: &str, args: &BTreeMap<String, String>) -> Vec<Stage> {
                 let Some(stage) = stages.last_mut() else { continue };
                 let flags = operands.iter().take_while(|word| word.is_flag());
                 let sources = flags.flat_map(|flag| flag.sources());
-                for word in sources.filter(|word| !word.text.contains('$')) {
+                for word in sources {
                     let lower = word.text.to_lowercase();
                     // A number is that of a stage.
-                    if lower.bytes().all(|byte| byte.is_ascii_digit()) || all_names.contains(&lower) {
+                    if lower.contains('$') {
+                        stage.has_unknown_source = true;
+                    } else if lower.bytes().all(|byte| byte.is_ascii_digit()) || all_names.contains(&lower) {
                         stage.sources.push(lower);
                     } else {
                         stage.images.push(ImageName { name: word.text.to_owned(), place: word.place() });
@@ -123,8 +137,11 @@ fn needed_stages(stages: &[Stage], target: Option<&str>) -> BTreeSet<usize> {
     let mut needed = BTreeSet::new();
     while let Some(number) = open.pop() {
         if needed.insert(number) {
-            let sources = stages.get(number).into_iter().flat_map(|stage| &stage.sources);
-            open.extend(sources.flat_map(|source| stages_named(stages, source)));
+            let Some(stage) = stages.get(number) else { continue };
+            open.extend(stage.sources.iter().flat_map(|source| stages_named(stages, source)));
+            if stage.has_unknown_source {
+                open.extend(0..number);
+            }
         }
     }
     needed
@@ -367,6 +384,21 @@ mod tests {
         assert_eq!(of(Some("2")), ["a", "c"]);
         assert_eq!(of(Some("four")), ["a", "b", "c", "d"]);
         assert_eq!(of(Some("five")), [""; 0]);
+    }
+
+    #[test]
+    fn unknown_base_of_a_needed_stage_may_be_each_earlier_one() {
+        let bases = "FROM shop-base AS base-amd64\nFROM shop-base-arm AS base-arm64\n";
+        for needed in
+            ["FROM base-${TARGETARCH}\nCOPY . .\n", "FROM scratch\nCOPY --from=base-$TARGETARCH /x /x\n"]
+        {
+            let text = format!("{bases}{needed}FROM other AS last\n");
+            let found = images_of_target(text.as_bytes(), &BTreeMap::new(), Some("2"));
+            let found: Vec<&str> =
+                found.iter().map(String::as_str).filter(|name| *name != "scratch").collect();
+            assert_eq!(found, ["shop-base", "shop-base-arm"], "{needed}");
+            assert!(images_of_target(text.as_bytes(), &BTreeMap::new(), None).contains("other"));
+        }
     }
 
     #[test]

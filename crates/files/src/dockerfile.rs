@@ -48,6 +48,18 @@ pub fn images_of_target(
     needed.flat_map(|(_, stage)| stage.images).map(|image| image.name).collect()
 }
 
+/// As [`named_images`], but without those of stages after the target: the classic builder builds all before it.
+pub fn images_up_to_target(
+    dockerfile: &[u8],
+    args: &BTreeMap<String, String>,
+    target: Option<&str>,
+) -> BTreeSet<String> {
+    let text = String::from_utf8_lossy(dockerfile);
+    let stages = stages(&text, args);
+    let count = target_stages(&stages, target).last().map_or(0, |last| last + 1);
+    stages.into_iter().take(count).flat_map(|stage| stage.images).map(|image| image.name).collect()
+}
+
 /// The Dockerfile with other images in place of these.
 pub fn with_images(
     dockerfile: &[u8],
@@ -130,10 +142,7 @@ fn stages(text: &str, args: &BTreeMap<String, String>) -> Vec<Stage> {
 
 /// The numbers of the stages that a target needs; without one, those that the last stage needs.
 fn needed_stages(stages: &[Stage], target: Option<&str>) -> BTreeSet<usize> {
-    let mut open: Vec<usize> = match target {
-        Some(target) => stages_named(stages, &target.to_lowercase()),
-        None => stages.len().checked_sub(1).into_iter().collect(),
-    };
+    let mut open = target_stages(stages, target);
     let mut needed = BTreeSet::new();
     while let Some(number) = open.pop() {
         if needed.insert(number) {
@@ -145,6 +154,14 @@ fn needed_stages(stages: &[Stage], target: Option<&str>) -> BTreeSet<usize> {
         }
     }
     needed
+}
+
+/// The numbers of the stages that a target may mean; without one, that of the last stage.
+fn target_stages(stages: &[Stage], target: Option<&str>) -> Vec<usize> {
+    match target {
+        Some(target) => stages_named(stages, &target.to_lowercase()),
+        None => stages.len().checked_sub(1).into_iter().collect(),
+    }
 }
 
 /// The numbers of the stages that a name in lower case or a number may mean.
@@ -384,6 +401,9 @@ mod tests {
         assert_eq!(of(Some("2")), ["a", "c"]);
         assert_eq!(of(Some("four")), ["a", "b", "c", "d"]);
         assert_eq!(of(Some("five")), [""; 0]);
+        let up_to = |target: &str| images_up_to_target(text.as_bytes(), &BTreeMap::new(), Some(target));
+        assert!(up_to("three").into_iter().eq(["a", "b", "c"]));
+        assert!(up_to("five").is_empty());
     }
 
     #[test]

@@ -8,7 +8,11 @@ use std::{
     sync::Arc,
 };
 
-use driftless_files::{Context, Files, context::DOCKERFILE, dockerfile::images_of_target};
+use driftless_files::{
+    Context, Files,
+    context::DOCKERFILE,
+    dockerfile::{images_of_target, images_up_to_target},
+};
 use driftless_model::{
     Build, Dockerfile, Finding, ImageRef, MountSource, PullPolicy, Workload, WorkloadName, is_helper_name,
 };
@@ -56,7 +60,7 @@ struct BuiltService {
     name: String,
     /// All its names without the digest.
     tags: BTreeSet<String>,
-    /// The images that its Dockerfile names for its target.
+    /// The images that its Dockerfile names for its target, or all up to it if an engine may need the classic builder.
     named: BTreeSet<String>,
 }
 
@@ -112,10 +116,12 @@ impl Builds {
         build.identify();
         let reference = build.reference(&name);
         self.built.insert(familiar(&name), (reference.clone(), build.clone()));
+        let may_be_classic = build.shm_size.is_some() || !build.ulimits.is_empty();
+        let images = if may_be_classic { images_up_to_target } else { images_of_target };
         let service = BuiltService {
             place: section.place.clone(),
             tags: build.tags.iter().map(|tag| familiar(tag)).collect(),
-            named: images_of_target(&dockerfile, &build.args, build.target.as_deref()),
+            named: images(&dockerfile, &build.args, build.target.as_deref()),
             name,
         };
         self.services.insert(WorkloadName(key.to_owned()), service);

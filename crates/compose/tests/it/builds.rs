@@ -68,6 +68,27 @@ fn target_is_built_from_the_images_of_its_own_stages() {
     assert!(one[1] != other[1] && one[2] != other[2], "{one:?} {other:?}");
 }
 
+/// With these limits, engines before 23.0 use the classic builder, which builds all stages up to the target.
+#[test]
+fn build_with_limits_has_the_images_of_all_stages_before() {
+    let images = |more: &str, tool: &str| -> String {
+        let compose = format!(
+            "name: shop\nservices:\n  app: {{build: {{context: ./app, target: app{more}}}}}\n  tool: {{build: ./tool}}\n"
+        );
+        let files = [
+            ("app/compose.yaml", compose.as_str()),
+            ("app/app/Dockerfile", "FROM shop-tool AS unneeded\nFROM alpine AS app\n"),
+            ("app/tool/Dockerfile", tool),
+        ];
+        let stack = stack(&files, at("app"));
+        stack.workloads[&WorkloadName::from("app")].container.image.clone()
+    };
+    for (more, depends) in [("", false), (", shm_size: 64m", true), (", ulimits: {nofile: 1024}", true)] {
+        let (one, other) = (images(more, "FROM scratch\n"), images(more, "FROM scratch\nENV A=1\n"));
+        assert_eq!(one != other, depends, "{more}");
+    }
+}
+
 #[test]
 fn images_that_are_built_from_each_other_are_refused() {
     let compose = "services:\n  a: {build: {context: ., dockerfile_inline: FROM shop-b}}\n  b:\n    build: {context: ., \

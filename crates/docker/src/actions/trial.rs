@@ -38,7 +38,7 @@ const LATE_REMOVALS: [Duration; 7] = [
 ];
 
 /// The definition of the trial of another one. It gets no data of the running container, writes none to its volumes, and makes no
-/// volume for its own mounts.
+/// volume for its own mounts. The engine makes one where the image declares it and no mount is left; it is removed with the trial.
 pub(super) fn of(creation: &Creation) -> Creation {
     let mut trial = creation.clone();
     trial.name = format!("{}-trial", creation.name);

@@ -155,7 +155,7 @@ impl Error {
             Self::Answer { status: StatusCode::NOT_FOUND, help: Some(help), .. }
                 if help.contains("/fleet/keys") =>
             {
-                Some("`driftless fleet keys` lists the enrolled hosts".to_owned())
+                Some("`driftless fleet keys` lists the enrolled hosts and the open invites".to_owned())
             }
             Self::Answer { status: StatusCode::NOT_FOUND, help: Some(help), .. }
                 if help.contains("/fleet/") =>

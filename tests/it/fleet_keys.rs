@@ -623,6 +623,57 @@ async fn revoked_host_is_refused_until_it_joins_again() {
 }
 
 #[tokio::test]
+async fn open_invites_are_withdrawn_or_end_with_their_token() {
+    let hub = folder();
+    let collector = Collector::start(hub.path(), Enrolment::Optional).await;
+    let token = collector.invite(json!({ "expiresIn": "30d" })).await;
+    let id = collector.keys().await.invites.remove(0).id;
+    let withdraw = format!("/api/v1/fleet/invites/{id}");
+    assert_eq!(collector.ask(Method::DELETE, &withdraw, "").await.0, StatusCode::NO_CONTENT);
+    let (status, answer) = collector.ask(Method::DELETE, &withdraw, "").await;
+    assert!(status == StatusCode::NOT_FOUND && answer.contains("noSuchInvite"), "{answer}");
+    let key = AgentKey::from_seed(&[7; 32]).unwrap();
+    let join = JoinRequest::new("web", "a1", &key, &token.parse().unwrap()).unwrap();
+    assert_eq!(collector.join(&join).await.0, StatusCode::FORBIDDEN);
+
+    // On the page.
+    collector.invite(json!({ "host": "tv" })).await;
+    let id = collector.keys().await.invites.remove(0).id;
+    let (_, page) = collector.ask(Method::GET, "/fleet", "").await;
+    let path = format!("/fleet-invites/{id}");
+    assert!(page.contains(&path[1..]), "{page}");
+    let (status, page) = collector.ask(Method::GET, &path, "").await;
+    assert!(status == StatusCode::OK && page.contains("Withdraw the invite"), "{page}");
+    let (status, answer) = collector.form(&path, "", Some("http://hub")).await;
+    assert_eq!(status, StatusCode::SEE_OTHER, "{answer}");
+    assert_eq!(collector.keys().await.invites, []);
+    assert_eq!(collector.ask(Method::GET, &path, "").await.0, StatusCode::NOT_FOUND);
+
+    // The invite of a named token ends with it.
+    let body = json!({ "name": "boss", "scopes": ["admin"], "expiresIn": "2d" });
+    let (_, answer) = collector.ask(Method::POST, "/api/v1/tokens", &body.to_string()).await;
+    let created: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    let bearer = format!("Bearer {}", created["secret"].as_str().unwrap());
+    let request = Request::post("/api/v1/fleet/invites").header("authorization", bearer);
+    let body = Body::from(json!({ "expiresIn": "30d" }).to_string());
+    let (status, answer) = collector.send(request.body(body).unwrap()).await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    let made: CreatedInvite = serde_json::from_str(&answer).unwrap();
+    assert!(made.expires <= Clock::System.now().after(Duration::from_hours(48)), "{answer}");
+    let revoked = collector.ask(Method::DELETE, "/api/v1/tokens/boss", "").await;
+    assert_eq!(revoked.0, StatusCode::NO_CONTENT);
+    assert_eq!(collector.keys().await.invites, []);
+    let audit = collector.audit();
+    let details = |action: &str| -> Vec<&str> {
+        audit.iter().filter(|it| it.0 == action).map(|it| it.3.as_str()).collect()
+    };
+    assert_eq!(details("revoke token"), ["boss; an invite that it made is withdrawn"]);
+    let withdrawn = details("withdraw invite");
+    assert_eq!(withdrawn.len(), 2, "{withdrawn:?}");
+    assert_eq!(withdrawn[1], format!("{id} for tv, by token tokenFile"));
+}
+
+#[tokio::test]
 async fn agent_joins_only_collectors_of_its_configuration() {
     let (hub, other_hub, one) = (folder(), folder(), folder());
     let collector = Collector::start(hub.path(), Enrolment::Optional).await;

@@ -167,10 +167,13 @@ async fn every_route_in_the_documentation_is_there() {
     let documentation = include_str!("../../docs/api.md");
     let rows = documentation.lines().filter_map(|it| it.strip_prefix("| `")?.split_once('`'));
     let routes: Vec<_> = rows.filter_map(|(row, _)| row.split_once(" /")).collect();
-    assert_eq!(routes.len(), 64);
+    assert_eq!(routes.len(), 65);
     for (method, path) in routes {
         let path = format!("/{}", path.replace("{name}", "shop"));
-        let path = path.replace("{workload}", "web").replace("{instance}", "shop-web-1");
+        let path = path
+            .replace("{id}", "0a1b2c3d4e5f")
+            .replace("{workload}", "web")
+            .replace("{instance}", "shop-web-1");
         let request = Request::builder().method(method).uri(&path).header("host", "localhost");
         let answer = ask(&router, request.body(Body::empty()).unwrap()).await;
         let (status, answer) = (answer.status(), text(answer).await);

@@ -4,8 +4,8 @@
 //! The agent's own private key is the file `fleet.key`. Keys of others are public; of an invite only the public half is stored.
 //! Counters grow over restarts: a collector stores the last one of each host, and a host reserves many at a time.
 
-use driftless_model::{Actor, Timestamp};
-use rusqlite::{OptionalExtension, Row, Transaction, params};
+use driftless_model::{Actor, Timestamp, digest_hex};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use crate::{
     error::{BoxError, Durability, Error},
@@ -15,6 +15,9 @@ use crate::{
 };
 
 const WHAT: &str = "the keys of the fleet";
+
+/// The digits of the id of an invite.
+const INVITE_ID: usize = 12;
 
 /// The columns of [`fleet_key`], in its order.
 const COLUMNS: &str = "host, key, instance, enrolled, invited_by, counter, heard";
@@ -49,6 +52,15 @@ pub struct FleetInvite {
     pub invited_by: Actor,
     /// It cannot be used from this moment on.
     pub expires: Timestamp,
+}
+
+impl FleetInvite {
+    /// The id by which people name it: the first digits of the SHA-256 of its key.
+    pub fn id(&self) -> String {
+        let mut id = digest_hex(self.key.as_bytes());
+        id.truncate(INVITE_ID);
+        id
+    }
 }
 
 /// A host that wants to join.
@@ -124,12 +136,17 @@ impl Store {
 
     /// The invites that can still be used.
     pub fn fleet_invites(&self, now: Timestamp) -> Result<Vec<FleetInvite>, Error> {
-        self.read(WHAT, |connection| {
-            let mut statement = connection.prepare_cached(
-                "SELECT key, host, invited_by, expires FROM fleet_invites WHERE expires > ?1 ORDER BY expires",
-            )?;
-            let invites = statement.query_map(params![to_sql(now.0)], fleet_invite)?;
-            Ok(invites.collect::<Result<_, _>>()?)
+        self.read(WHAT, |connection| Ok(open_invites(connection, now)?))
+    }
+
+    /// Removes the invite with this id and returns it. `None`: there is none that can still be used.
+    pub fn withdraw_fleet_invite(&self, id: &str, now: Timestamp) -> Result<Option<FleetInvite>, Error> {
+        self.write_twice(WHAT, Durability::Power, |transaction| {
+            let found = open_invites(transaction, now)?.into_iter().find(|invite| invite.id() == id);
+            if let Some(invite) = &found {
+                transaction.execute("DELETE FROM fleet_invites WHERE key = ?1", params![invite.key])?;
+            }
+            Ok(found)
         })
     }
 
@@ -264,6 +281,14 @@ impl Store {
     }
 }
 
+fn open_invites(connection: &Connection, now: Timestamp) -> Result<Vec<FleetInvite>, rusqlite::Error> {
+    let mut statement = connection.prepare_cached(
+        "SELECT key, host, invited_by, expires FROM fleet_invites WHERE expires > ?1 ORDER BY expires",
+    )?;
+    let invites = statement.query_map(params![to_sql(now.0)], fleet_invite)?;
+    invites.collect()
+}
+
 fn join(
     transaction: &Transaction<'_>,
     joining: &JoiningHost,
@@ -345,6 +370,7 @@ fn fleet_invite(row: &Row<'_>) -> Result<FleetInvite, rusqlite::Error> {
 pub(crate) mod tests {
     use super::*;
     use driftless_clock::Clock;
+    use driftless_model::{ActorKind, ApiToken, Scope};
 
     fn invite(key: &str, host: Option<&str>, expires: u64) -> FleetInvite {
         FleetInvite {
@@ -399,6 +425,46 @@ pub(crate) mod tests {
         assert_eq!(store.fleet_key("nas").unwrap(), None);
         assert_eq!(join("nas", "other", "five", 12), JoinOutcome::NoInvite, "revoked as well");
         assert!(matches!(join("nas", "other", "four", 12), JoinOutcome::Enrolled(_)));
+    }
+
+    #[test]
+    fn open_invite_can_be_withdrawn() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        let (first, second) = (invite("one", None, 100), invite("two", Some("nas"), 10));
+        for invite in [&first, &second] {
+            assert!(store.create_fleet_invite(invite, 9, Timestamp(1)).unwrap());
+        }
+        assert_ne!(first.id(), second.id());
+        let withdraw =
+            |invite: &FleetInvite, now| store.withdraw_fleet_invite(&invite.id(), Timestamp(now)).unwrap();
+        assert_eq!(withdraw(&second, 10), None, "it has expired");
+        assert_eq!(withdraw(&first, 10), Some(first.clone()));
+        assert_eq!(withdraw(&first, 10), None);
+        let joined = store.join_fleet(&joining("web", "w", "one"), 9, Timestamp(10)).unwrap();
+        assert_eq!(joined, JoinOutcome::NoInvite);
+    }
+
+    #[test]
+    fn open_invites_end_with_the_token_of_their_maker() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        let token = ApiToken {
+            name: "boss".to_owned(),
+            scopes: vec![Scope::Admin],
+            created: Timestamp(1),
+            created_by: Actor::agent(),
+            expires: None,
+        };
+        store.create_token(&token).unwrap().unwrap();
+        for (key, kind) in [("one", ActorKind::Token), ("two", ActorKind::User)] {
+            let invited_by = Actor::new(kind, "boss");
+            let made = FleetInvite { invited_by, ..invite(key, None, 100) };
+            assert!(store.create_fleet_invite(&made, 9, Timestamp(1)).unwrap());
+        }
+        assert_eq!(store.revoke_token("boss").unwrap(), Some(1));
+        assert_eq!(store.revoke_token("boss").unwrap(), None);
+        let left: Vec<String> =
+            store.fleet_invites(Timestamp(2)).unwrap().into_iter().map(|invite| invite.key).collect();
+        assert_eq!(left, ["two"], "a person of this name is somebody else");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::{
     error::{Durability, Error},
     store::{Store, readable, to_json},
 };
-use driftless_model::{ApiToken, digest_hex};
+use driftless_model::{Actor, ActorKind, ApiToken, digest_hex};
 
 /// The beginning of every generated token. Other secrets are never looked up here.
 pub const TOKEN_PREFIX: &str = "driftless_";
@@ -66,10 +66,18 @@ impl Store {
         })
     }
 
-    /// Removes a token. False: there is none of this name.
-    pub fn revoke_token(&self, name: &str) -> Result<bool, Error> {
-        self.write_twice("a token", Durability::Power, |transaction| {
-            Ok(transaction.execute("DELETE FROM tokens WHERE name = ?1", params![name])? > 0)
+    /// Removes a token and the invites of a fleet that it has made and that nobody has used. Returns the number of these
+    /// invites. `None`: there is no token of this name.
+    pub fn revoke_token(&self, name: &str) -> Result<Option<usize>, Error> {
+        const WHAT: &str = "a token";
+        let maker = to_json(&Actor::new(ActorKind::Token, name))
+            .map_err(|source| Error::Write { what: WHAT, source })?;
+        self.write_twice(WHAT, Durability::Power, |transaction| {
+            if transaction.execute("DELETE FROM tokens WHERE name = ?1", params![name])? == 0 {
+                return Ok(None);
+            }
+            let invites = "DELETE FROM fleet_invites WHERE invited_by = ?1";
+            Ok(Some(transaction.execute(invites, params![maker])?))
         })
     }
 }

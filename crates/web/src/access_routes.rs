@@ -100,11 +100,17 @@ pub(crate) async fn create_token(
 
 pub(crate) async fn revoke_token(
     State(shared): State<Shared>,
+    Extension(note): Extension<AuditNote>,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Error> {
     let (authenticator, wanted) = (shared.authenticator.clone(), name.clone());
-    let found = read(&shared.store, move |_| authenticator.revoke(&wanted)).await?;
-    if found { Ok(StatusCode::NO_CONTENT) } else { Err(Error::NoSuchToken(name)) }
+    match read(&shared.store, move |_| authenticator.revoke(&wanted)).await? {
+        None => return Err(Error::NoSuchToken(name)),
+        Some(0) => {}
+        Some(1) => note.set(&format!("{name}; an invite that it made is withdrawn")),
+        Some(invites) => note.set(&format!("{name}; {invites} invites that it made are withdrawn")),
+    }
+    Ok(StatusCode::NO_CONTENT)
 }
 
 fn new_token(body: TokenBody, actor: Actor, now: Timestamp) -> Result<ApiToken, String> {

@@ -59,6 +59,8 @@ pub(super) enum Error {
     Replayed(String),
     #[error("no key of a host `{0}` is enrolled")]
     NoSuchKey(String),
+    #[error("there is no open invite `{0}`")]
+    NoSuchInvite(String),
     /// A collector did not answer, or refused.
     #[error("{0}")]
     Collector(String),
@@ -135,6 +137,7 @@ impl Error {
             | Self::NoSuchHost(_)
             | Self::NoCollector
             | Self::NoSuchKey(_)
+            | Self::NoSuchInvite(_)
             | Self::NoSuchRoute(_)
             | Self::NoSuchToken(_) => StatusCode::NOT_FOUND,
             Self::ReportNeeded => StatusCode::PRECONDITION_REQUIRED,
@@ -170,6 +173,7 @@ impl Error {
             Self::NotEnrolled(_) => "notEnrolled",
             Self::Replayed(_) => "replayed",
             Self::NoSuchKey(_) => "noSuchKey",
+            Self::NoSuchInvite(_) => "noSuchInvite",
             Self::Collector(_) => "collector",
             Self::FleetFull(_) => "fleetFull",
             Self::NoSuchRoute(_) => "noSuchRoute",
@@ -207,6 +211,7 @@ impl Error {
             }
             Self::NotEnrolled(_) | Self::Replayed(_) => Some("docs/fleet.md says how hosts join"),
             Self::NoSuchKey(_) => Some("GET /api/v1/fleet/keys lists the keys"),
+            Self::NoSuchInvite(_) => Some("GET /api/v1/fleet/keys lists the invites"),
             Self::ReportNeeded => Some("send the report without `If-None-Match`"),
             Self::FleetFull(_) => Some("remove hosts there with `driftless fleet remove HOST`"),
             Self::NoSuchRoute(_) => Some("docs/api.md lists the routes"),

@@ -10,13 +10,15 @@ use axum::{
 };
 use driftless_agent::{JoinError, Joined, LeaveError, LeftCollector, join_fleet, leave_fleet};
 use driftless_fleet::{AgentKey, InviteToken, JoinAnswer, JoinRequest, PublicKey};
-use driftless_model::{Actor, ActorKind, AuditResult, Channel, HostIdentity, Timestamp, error_chain};
+use driftless_model::{
+    Actor, ActorKind, ApiToken, AuditResult, Channel, HostIdentity, Timestamp, error_chain,
+};
 use driftless_store::{FleetInvite, FleetKey, JoinOutcome, JoiningHost, Store};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    access::{Caller, audit::AuditNote, audit::entry_of},
+    access::{CONFIGURED_TOKEN, Caller, audit::AuditNote, audit::entry_of},
     api::read_object,
     error::Error,
     fleet::note_conflict,
@@ -89,6 +91,8 @@ pub struct EnrolledHost {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenInvite {
+    /// The id with which it is withdrawn. It is not the token, and not a part of it.
+    pub id: String,
     /// The only host that may use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
@@ -113,6 +117,19 @@ impl EnrolledHost {
     pub(super) fn of(key: FleetKey) -> Self {
         let FleetKey { host, key, instance: _, enrolled, invited_by, counter: _, heard } = key;
         Self { host, fingerprint: fingerprint(&key), enrolled, invited_by, heard }
+    }
+}
+
+impl OpenInvite {
+    fn of(invite: FleetInvite) -> Self {
+        let id = invite.id();
+        let FleetInvite { key: _, host, invited_by, expires } = invite;
+        Self { id, host, invited_by, expires }
+    }
+
+    /// The hosts that may use it.
+    pub(super) fn hosts(&self) -> &str {
+        self.host.as_deref().unwrap_or("any host")
     }
 }
 
@@ -147,7 +164,9 @@ pub(super) async fn invite(
     }
     let lifetime = parse_lifetime(expires_in.as_deref(), DEFAULT_LIFETIME, LONGEST_LIFETIME)?;
     let now = shared.clock.now();
+    let ends = token_of(&shared.store, &caller.actor).await?.and_then(|token| token.expires);
     let expires = now.after(lifetime);
+    let expires = ends.map_or(expires, |ends| ends.min(expires));
     let collector = own_key(&shared.store).await?.public().map_err(unusable)?;
     let token = InviteToken::new(&collector).map_err(unusable)?;
     let key = token.key().and_then(|key| key.public()).map_err(unusable)?.to_string();
@@ -165,11 +184,24 @@ pub(super) async fn invite(
         read(&shared.store, move |store| store.create_fleet_invite(&stored, MOST_INVITES, now)).await?;
     if !is_stored {
         return Err(Error::Refused(format!(
-            "there are {MOST_INVITES} open invites already: let some expire"
+            "there are {MOST_INVITES} open invites already: withdraw some with `driftless fleet revoke --invite ID`"
         )));
     }
     let created = CreatedInvite { token: token.to_string(), expires };
     Ok((StatusCode::CREATED, Json(created)).into_response())
+}
+
+/// The named token of an actor, whose invites end with it. `None`: it has none.
+///
+/// # Errors
+///
+/// If it was revoked since the request began.
+async fn token_of(store: &Store, actor: &Actor) -> Result<Option<ApiToken>, Error> {
+    if actor.kind != ActorKind::Token || actor.name == CONFIGURED_TOKEN {
+        return Ok(None);
+    }
+    let mut tokens = read(store, Store::tokens).await?.into_iter().map(|(_, token)| token);
+    tokens.find(|token| token.name == actor.name).map(Some).ok_or(Error::Unauthorized)
 }
 
 /// The refusal of another machine with the name of an enrolled host.
@@ -186,15 +218,35 @@ pub(super) async fn list(State(shared): State<Shared>) -> Result<Json<FleetKeys>
         return Err(Error::NoCollector);
     }
     let own = own_key(&shared.store).await?.public().map_err(unusable)?.fingerprint();
-    let now = shared.clock.now();
-    let stored = read(&shared.store, move |store| Ok((store.fleet_keys()?, store.fleet_invites(now)?)));
-    let (keys, invites) = stored.await?;
+    let keys = read(&shared.store, Store::fleet_keys).await?;
     let hosts = keys.into_iter().map(EnrolledHost::of).collect();
-    let invites = invites.into_iter().map(|invite| {
-        let FleetInvite { key: _, host, invited_by, expires } = invite;
-        OpenInvite { host, invited_by, expires }
-    });
-    Ok(Json(FleetKeys { own, hosts, invites: invites.collect() }))
+    Ok(Json(FleetKeys { own, hosts, invites: open_invites(&shared).await? }))
+}
+
+/// The invites that can still be used.
+pub(super) async fn open_invites(shared: &Shared) -> Result<Vec<OpenInvite>, Error> {
+    let now = shared.clock.now();
+    let invites = read(&shared.store, move |store| store.fleet_invites(now)).await?;
+    Ok(invites.into_iter().map(OpenInvite::of).collect())
+}
+
+/// Withdraws an open invite: nobody can use it from now on.
+pub(super) async fn withdraw(
+    State(shared): State<Shared>,
+    Extension(note): Extension<AuditNote>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Error> {
+    withdraw_invite(&shared, &note, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Withdraws the invite with this id.
+pub(super) async fn withdraw_invite(shared: &Shared, note: &AuditNote, id: String) -> Result<(), Error> {
+    let (wanted, now) = (id.clone(), shared.clock.now());
+    let withdrawn = read(&shared.store, move |store| store.withdraw_fleet_invite(&wanted, now)).await?;
+    let Some(invite) = withdrawn.map(OpenInvite::of) else { return Err(Error::NoSuchInvite(id)) };
+    note.set(&format!("{id} for {}, by {}", invite.hosts(), invite.invited_by));
+    Ok(())
 }
 
 /// Revokes the key of a host. A host that leaves is forgotten, too.

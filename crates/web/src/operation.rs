@@ -162,6 +162,7 @@ fn path_parameter(path: &str, name: &str) -> Value {
         "instance" => "shop-web-1",
         "job" => "once",
         "token" => "ci",
+        "id" => "0a1b2c3d4e5f",
         _ if path.contains("/fleet/") => "nas",
         _ if path.contains("/notifications/") => "phone",
         _ => "shop",

@@ -536,6 +536,16 @@ fn fleet_administration() -> Vec<Operation> {
         .fails(404, "This agent accepts no reports.")
         .fails(409, "The host is enrolled already, or there are too many invites.")
         .stores(),
+        Operation::new(
+            "delete",
+            "/api/v1/fleet/invites/{id}",
+            delete(fleet_keys::withdraw),
+            "Withdraw an open invite",
+            Needs::Admin,
+        )
+        .audited("withdraw invite")
+        .answers(204, Nothing, "Nobody can use it any more.")
+        .stores(),
     ]
 }
 

@@ -61,10 +61,10 @@ fn text(keys: &FleetKeys, width: Option<usize>, now: Timestamp, colours: Colours
         }
         text.push_str(&table.render(colours));
     }
-    for OpenInvite { host, invited_by, expires } in invites {
+    for OpenInvite { id, host, invited_by, expires } in invites {
         let host = host.as_deref().map_or_else(|| "any host".to_owned(), plain);
         let (by, left) = (plain(&invited_by.to_string()), span(expires.since(now)));
-        let _ = writeln!(text, "open invite for {host} by {by}, for another {left}");
+        let _ = writeln!(text, "open invite for {host} by {by}, for another {left} (id {})", plain(id));
     }
     let _ = writeln!(text, "key of this collector: {}", plain(own));
     text
@@ -86,7 +86,12 @@ mod tests {
             invited_by: by.clone(),
             heard: None,
         };
-        let invite = OpenInvite { host: None, invited_by: by, expires: Timestamp(now.0 + 3_600_000) };
+        let invite = OpenInvite {
+            id: "0a1b2c3d4e5f".to_owned(),
+            host: None,
+            invited_by: by,
+            expires: Timestamp(now.0 + 3_600_000),
+        };
         let mut keys = FleetKeys { own: "SHA256:own".to_owned(), hosts: vec![host], invites: vec![invite] };
         let lines: Vec<String> = text(&keys, None, now, Colours::Off).lines().map(str::to_owned).collect();
         assert_eq!(
@@ -94,7 +99,7 @@ mod tests {
             [
                 "HOST  ENROLLED  HEARD  BY               FINGERPRINT",
                 "nas   60s       never  local user root  SHA256:abc",
-                "open invite for any host by local user root, for another 60m",
+                "open invite for any host by local user root, for another 60m (id 0a1b2c3d4e5f)",
                 "key of this collector: SHA256:own",
             ]
         );

@@ -168,8 +168,9 @@ impl Authenticator {
         &self.tokens
     }
 
-    /// Refuses a token from now on, and ends its sessions and open streams. False: there is none of this name. It blocks.
-    pub(crate) fn revoke(&self, name: &str) -> Result<bool, store::Error> {
+    /// Refuses a token from now on, and ends its sessions, open streams and open invites. Returns the number of these invites.
+    /// `None`: there is no token of this name. It blocks.
+    pub(crate) fn revoke(&self, name: &str) -> Result<Option<usize>, store::Error> {
         let revoked = self.tokens.revoke(name);
         self.withdrawals.send_replace(());
         revoked

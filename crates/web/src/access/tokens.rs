@@ -74,7 +74,7 @@ impl TokenRegistry {
     }
 
     /// Writes the database, so it blocks.
-    pub(crate) fn revoke(&self, name: &str) -> Result<bool, store::Error> {
+    pub(crate) fn revoke(&self, name: &str) -> Result<Option<usize>, store::Error> {
         // From here on it is refused, also if the database cannot be written.
         self.refuse(name);
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -121,7 +121,7 @@ mod tests {
             registry.reload().unwrap();
             assert!(registry.find(&secret, now).is_some());
             drop(creating);
-            assert!(revoking.join().unwrap().unwrap());
+            assert_eq!(revoking.join().unwrap().unwrap(), Some(0));
         });
         assert!(registry.find(&secret, now).is_none() && registry.store.tokens().unwrap().is_empty());
     }

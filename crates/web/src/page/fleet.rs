@@ -15,12 +15,19 @@ use serde::Deserialize;
 use super::{
     badge::{health_badge, sync_badge},
     failure::PageError,
+    fleet_invite::invite_list,
     layout::{Page, respond},
     live::{self, Parts, Streaming},
     parameters::PageParameters,
     text::{LIVE, RelativeTime, Text},
 };
-use crate::{access::Caller, fleet::fleet_status, shared::Shared};
+use crate::{
+    access::Caller,
+    error::Error,
+    fleet::fleet_status,
+    fleet_keys::{OpenInvite, open_invites},
+    shared::Shared,
+};
 
 const TITLE: &str = "Fleet";
 
@@ -86,23 +93,36 @@ pub(crate) async fn show(
     streaming: Option<Streaming>,
     query: PageParameters<FleetFilters>,
 ) -> Result<Response, PageError> {
-    let (path, PageParameters(filters)) = ("/fleet", query);
+    let (path, PageParameters(filters), is_admin) = ("/fleet", query, caller.is_admin());
     if let Some(streaming) = streaming {
         let (source, known) = (shared.clone(), filters.v.clone());
         let build = move || {
             let (shared, filters) = (source.clone(), filters.clone());
-            async move { Ok(parts(&fleet_status(&shared).await?, &filters)) }
+            async move { Ok(parts(&shown(&shared, is_admin).await?, &filters)) }
         };
         return Ok(live::stream(&shared, streaming, known, build).await?);
     }
-    let status = fleet_status(&shared).await;
-    let status = status.map_err(|error| PageError::new(&caller, &shared, path, error))?;
-    let version = parts(&status, &filters).version();
+    let shown = shown(&shared, is_admin).await;
+    let shown = shown.map_err(|error| PageError::new(&caller, &shared, path, error))?;
+    let version = parts(&shown, &filters).version();
     let page = Page::new(&caller, &shared, path).title(TITLE).live(&version);
-    Ok(respond(&page, &body(&status, &filters, shared.clock.now())).into_response())
+    Ok(respond(&page, &body(&shown, &filters, shared.clock.now())).into_response())
 }
 
-fn body(status: &FleetStatus, filters: &FleetFilters, now: Timestamp) -> Markup {
+/// The data of one rendering.
+struct FleetData {
+    status: FleetStatus,
+    /// The invites that the caller may withdraw.
+    invites: Vec<OpenInvite>,
+}
+
+async fn shown(shared: &Shared, is_admin: bool) -> Result<FleetData, Error> {
+    let status = fleet_status(shared).await?;
+    let invites = if is_admin && status.accepts { open_invites(shared).await? } else { Vec::new() };
+    Ok(FleetData { status, invites })
+}
+
+fn body(FleetData { status, invites }: &FleetData, filters: &FleetFilters, now: Timestamp) -> Markup {
     let FleetStatus { accepts: _, hosts, targets, source } = status;
     html! {
         p.crumbs { a href="./" data-key="Escape" data-name="back" { "Applications" } }
@@ -117,14 +137,16 @@ fn body(status: &FleetStatus, filters: &FleetFilters, now: Timestamp) -> Markup 
         } @else {
             p { "This agent accepts no reports of other hosts." }
         }
+        (invite_list(invites))
         (target_list(targets, now))
     }
 }
 
-fn parts(status: &FleetStatus, filters: &FleetFilters) -> Parts {
+fn parts(FleetData { status, invites }: &FleetData, filters: &FleetFilters) -> Parts {
     let FleetStatus { accepts: _, hosts, targets, source } = status;
     let mut parts = Parts::new(TITLE.to_owned());
     parts.add("source", source_line(source.as_ref(), LIVE));
+    parts.add("invites", invite_list(invites));
     parts.add("targets", target_list(targets, LIVE));
     if has_hosts(status) {
         let shown = ShownHosts::new(hosts, filters);

@@ -12,6 +12,7 @@ mod crashes;
 pub(super) mod failure;
 mod fleet;
 mod fleet_host;
+mod fleet_invite;
 mod fleet_request;
 mod forge_link;
 mod history;
@@ -60,6 +61,9 @@ pub(super) fn routes() -> Vec<GuardedRoute> {
         read("/fleet/{name}/{kind}", get(fleet_request::ask)),
         GuardedRoute::new("post", "/fleet/{name}/{kind}", post(fleet_request::act), Needs::Admin)
             .audited("request host"),
+        GuardedRoute::new("get", fleet_invite::ROUTE, get(fleet_invite::ask), Needs::Admin),
+        GuardedRoute::new("post", fleet_invite::ROUTE, post(fleet_invite::act), Needs::Admin)
+            .audited("withdraw invite"),
         GuardedRoute::new("post", login::LOG_OUT, post(login::log_out), Needs::Read).audited("logout"),
     ]
 }

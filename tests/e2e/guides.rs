@@ -30,7 +30,15 @@ const REASONS: &[(&str, &[&str])] = &[
     ("it needs a bucket and a WebDAV server", &["s3://", "davs://"]),
     (
         "it needs a second machine",
-        &["nas.lan", "fleet join", "fleet leave", "fleet keys", "fleet revoke nas", "fleet request"],
+        &[
+            "nas.lan",
+            "fleet join",
+            "fleet leave",
+            "fleet keys",
+            "fleet revoke nas",
+            "fleet revoke --invite",
+            "fleet request",
+        ],
     ),
     ("it needs published releases", &["releases/download"]),
     ("it needs two applications of Kubernetes manifests", &["OLD", "NEW", "CONTAINER"]),

@@ -623,6 +623,19 @@ async fn revoked_host_is_refused_until_it_joins_again() {
 }
 
 #[tokio::test]
+async fn revocation_of_an_invited_host_is_in_the_audit() {
+    let hub = folder();
+    let collector = Collector::start(hub.path(), Enrolment::Optional).await;
+    collector.invite(json!({ "host": "tv" })).await;
+    let revoke = async || collector.ask(Method::DELETE, "/api/v1/fleet/keys/tv", "").await.0;
+    assert_eq!(revoke().await, StatusCode::NO_CONTENT);
+    assert_eq!(revoke().await, StatusCode::NOT_FOUND);
+    let (action, _, result, detail) = collector.audit().pop().unwrap();
+    assert_eq!((action.as_str(), result), ("revoke key", AuditResult::Accepted));
+    assert_eq!(detail, "tv; an open invite for it is dropped");
+}
+
+#[tokio::test]
 async fn open_invites_are_withdrawn_or_end_with_their_token() {
     let hub = folder();
     let collector = Collector::start(hub.path(), Enrolment::Optional).await;

@@ -91,6 +91,17 @@ pub enum JoinOutcome {
     Full(u64),
 }
 
+/// The result of the revocation of the key of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RevokedKey {
+    /// Whether the host was enrolled.
+    pub had_key: bool,
+    /// The invites for it that nobody can use any more.
+    pub invites: u64,
+    /// The requests to it that have ended.
+    pub requests: u64,
+}
+
 /// A collector that this agent has joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredEnrolment {
@@ -213,15 +224,17 @@ impl Store {
         })
     }
 
-    /// Removes the key of a host and the invites for it, and ends the requests to it. Returns the number of these requests.
-    /// `None`: there is no key.
-    pub fn revoke_fleet_key(&self, host: &str, now: Timestamp) -> Result<Option<u64>, Error> {
+    /// Removes the key of a host and the invites for it, and ends the requests to it. `None`: there is neither a key nor an
+    /// invite.
+    pub fn revoke_fleet_key(&self, host: &str, now: Timestamp) -> Result<Option<RevokedKey>, Error> {
         self.write_twice(WHAT, Durability::Power, |transaction| {
-            transaction.execute("DELETE FROM fleet_invites WHERE host = ?1", params![host])?;
-            let is_revoked =
-                transaction.execute("DELETE FROM fleet_keys WHERE host = ?1", params![host])? > 0;
-            let dropped = drop_requests(transaction, host, "the key of the host was revoked", now)?;
-            Ok(is_revoked.then_some(dropped))
+            let invites = transaction.execute(
+                "DELETE FROM fleet_invites WHERE host = ?1 AND expires > ?2",
+                params![host, to_sql(now.0)],
+            )?;
+            let had_key = transaction.execute("DELETE FROM fleet_keys WHERE host = ?1", params![host])? > 0;
+            let requests = drop_requests(transaction, host, "the key of the host was revoked", now)?;
+            Ok((had_key || invites > 0).then_some(RevokedKey { had_key, invites: invites as u64, requests }))
         })
     }
 
@@ -420,11 +433,22 @@ pub(crate) mod tests {
             JoinOutcome::Full(1)
         );
         assert!(store.create_fleet_invite(&invite("five", Some("nas"), 100), 9, Timestamp(11)).unwrap());
-        assert_eq!(store.revoke_fleet_key("nas", Timestamp(11)).unwrap(), Some(0));
+        let revoked = RevokedKey { had_key: true, invites: 1, requests: 0 };
+        assert_eq!(store.revoke_fleet_key("nas", Timestamp(11)).unwrap(), Some(revoked));
         assert_eq!(store.revoke_fleet_key("nas", Timestamp(11)).unwrap(), None);
         assert_eq!(store.fleet_key("nas").unwrap(), None);
         assert_eq!(join("nas", "other", "five", 12), JoinOutcome::NoInvite, "revoked as well");
         assert!(matches!(join("nas", "other", "four", 12), JoinOutcome::Enrolled(_)));
+    }
+
+    #[test]
+    fn revocation_before_the_join_drops_the_invites() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        assert!(store.create_fleet_invite(&invite("one", Some("tv"), 100), 9, Timestamp(1)).unwrap());
+        let revoked = RevokedKey { had_key: false, invites: 1, requests: 0 };
+        assert_eq!(store.revoke_fleet_key("tv", Timestamp(2)).unwrap(), Some(revoked));
+        assert_eq!(store.fleet_invites(Timestamp(2)).unwrap(), []);
+        assert_eq!(store.revoke_fleet_key("tv", Timestamp(2)).unwrap(), None);
     }
 
     #[test]

@@ -392,7 +392,7 @@ mod tests {
         assert_eq!(store.due_fleet_requests("nas", 9, Timestamp(11)).unwrap().len(), 1);
         create("nas", "new");
         create("web", "other");
-        assert_eq!(store.revoke_fleet_key("nas", Timestamp(20)).unwrap(), Some(2));
+        assert_eq!(store.revoke_fleet_key("nas", Timestamp(20)).unwrap().unwrap().requests, 2);
         // Another machine gets the name.
         enrol(&store, "nas", "m");
         assert_eq!(store.due_fleet_requests("nas", 9, Timestamp(21)).unwrap(), []);
@@ -421,7 +421,7 @@ mod tests {
                 assert_eq!(store.due_fleet_requests("nas", 9, Timestamp(11)).unwrap().len(), 1);
             }
         }
-        assert_eq!(store.revoke_fleet_key("nas", Timestamp(20)).unwrap(), Some(2));
+        assert_eq!(store.revoke_fleet_key("nas", Timestamp(20)).unwrap().unwrap().requests, 2);
         let all = store.fleet_requests(Some("nas"), 9).unwrap().into_iter();
         let all: Vec<_> = all.map(|it| (it.request.id, it.result.map(|it| it.outcome))).collect();
         let expected = [

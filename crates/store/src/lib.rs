@@ -79,7 +79,7 @@ pub use error::Error;
 pub use fleet::{
     FleetBounds, FleetChange, FleetFull, FleetRow, StoredConflict, StoredFleetEntry, StoredHost,
 };
-pub use fleet_keys::{FleetInvite, FleetKey, JoinOutcome, JoiningHost, StoredEnrolment};
+pub use fleet_keys::{FleetInvite, FleetKey, JoinOutcome, JoiningHost, RevokedKey, StoredEnrolment};
 pub use fleet_requests::{RequestCreation, StoredRequest};
 pub use notifications::IncidentUpdate;
 pub use queues::QueueLength;

@@ -57,7 +57,7 @@ pub(super) enum Error {
         "the counter of this request is not higher than the last one of `{0}`: if two machines are copies of one disk, remove the state directory of one and join it with another name"
     )]
     Replayed(String),
-    #[error("no key of a host `{0}` is enrolled")]
+    #[error("no key of a host `{0}` is enrolled, and no invite for it is open")]
     NoSuchKey(String),
     #[error("there is no open invite `{0}`")]
     NoSuchInvite(String),

@@ -13,7 +13,7 @@ use driftless_fleet::{AgentKey, InviteToken, JoinAnswer, JoinRequest, PublicKey}
 use driftless_model::{
     Actor, ActorKind, ApiToken, AuditResult, Channel, HostIdentity, Timestamp, error_chain,
 };
-use driftless_store::{FleetInvite, FleetKey, JoinOutcome, JoiningHost, Store};
+use driftless_store::{FleetInvite, FleetKey, JoinOutcome, JoiningHost, RevokedKey, Store};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 
@@ -259,17 +259,25 @@ pub(super) async fn revoke(
     let (wanted, leaves, now) = (name.clone(), caller.is_host(&name), shared.clock.now());
     let revoked = read(&shared.store, move |store| {
         let revoked = store.revoke_fleet_key(&wanted, now)?;
-        if revoked.is_some() && leaves {
+        if revoked.is_some_and(|revoked| revoked.had_key) && leaves {
             store.remove_fleet_host(&wanted)?;
         }
         Ok(revoked)
     });
-    match revoked.await? {
-        None => return Err(Error::NoSuchKey(name)),
-        Some(0) => {}
-        Some(1) => note.set(&format!("{name}; a request that waited for it is dropped")),
-        Some(dropped) => note.set(&format!("{name}; {dropped} requests that waited for it are dropped")),
-    }
+    let Some(RevokedKey { had_key: _, invites, requests }) = revoked.await? else {
+        return Err(Error::NoSuchKey(name));
+    };
+    let invites = match invites {
+        0 => String::new(),
+        1 => "; an open invite for it is dropped".to_owned(),
+        invites => format!("; {invites} open invites for it are dropped"),
+    };
+    let requests = match requests {
+        0 => String::new(),
+        1 => "; a request that waited for it is dropped".to_owned(),
+        requests => format!("; {requests} requests that waited for it are dropped"),
+    };
+    note.set(&format!("{name}{invites}{requests}"));
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -256,9 +256,14 @@ fn judge(
         | HostState::Healthy => host.report.as_ref(),
     };
     let Some(report) = known else {
+        let gone = if matches!(host.state, HostState::Lost | HostState::Stale) {
+            format!(" (`driftless fleet remove {name}` on the collector if it is gone)")
+        } else {
+            String::new()
+        };
         return Some(FirstHost::Unknown(match host.reason.as_str() {
-            "" => format!("{name} is {}", host.state),
-            reason => format!("{name} is {}: {reason}", host.state),
+            "" => format!("{name} is {}{gone}", host.state),
+            reason => format!("{name} is {}: {reason}{gone}", host.state),
         }));
     };
     if report.released {
@@ -515,6 +520,19 @@ mod tests {
 
     fn said(word: &str, until: Option<u64>) -> (String, Option<u64>) {
         (word.to_owned(), until)
+    }
+
+    #[test]
+    fn silent_first_host_is_named_with_the_command_that_forgets_it() {
+        let hosts = view(vec![shop("edge-1", "b", GOOD, NOW)], &[], NOW.after(Duration::from_mins(30)));
+        let commits = [CommitId::from_stored("b".repeat(40))];
+        let app = AppName::from("shop");
+        let judged = judge(HostOrName::Seen(&hosts[0]), &app, &commits, &WaitingImages::default());
+        let Some(FirstHost::Unknown(text)) = judged else { panic!() };
+        assert!(
+            text.starts_with("edge-1 is Lost") && text.contains("driftless fleet remove edge-1"),
+            "{text}"
+        );
     }
 
     #[test]

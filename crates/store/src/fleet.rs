@@ -211,11 +211,14 @@ impl Store {
 
     /// Removes a host. False: there is none of this name.
     pub fn remove_fleet_host(&self, name: &str) -> Result<bool, Error> {
-        self.write(WHAT, Durability::Power, |transaction| {
-            transaction.execute("DELETE FROM fleet_reports WHERE name = ?1", params![name])?;
-            Ok(transaction.execute("DELETE FROM fleet_hosts WHERE name = ?1", params![name])? > 0)
-        })
+        self.write(WHAT, Durability::Power, |transaction| Ok(remove_host(transaction, name)?))
     }
+}
+
+/// Removes the last report of a host. False: there is none.
+pub(crate) fn remove_host(transaction: &Transaction<'_>, name: &str) -> Result<bool, rusqlite::Error> {
+    transaction.execute("DELETE FROM fleet_reports WHERE name = ?1", params![name])?;
+    Ok(transaction.execute("DELETE FROM fleet_hosts WHERE name = ?1", params![name])? > 0)
 }
 
 /// Appends an entry, unless it says the same as the last one. An agent that was started again reports its applications again.

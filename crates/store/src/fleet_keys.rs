@@ -9,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use crate::{
     error::{BoxError, Durability, Error},
+    fleet::remove_host,
     fleet_requests::drop_requests,
     sealed::KEY_LENGTH,
     store::{Store, from_sql, readable, to_json, to_sql},
@@ -334,6 +335,8 @@ fn join(
     let renamed: Option<String> = transaction.query_row(query, params![key], |row| row.get(0)).optional()?;
     if let Some(renamed) = renamed {
         drop_requests(transaction, &renamed, &format!("the host joined as `{host}`"), now)?;
+        // Else it is a host that is lost, for which others wait.
+        remove_host(transaction, &renamed)?;
     }
     transaction.execute(
         &format!("INSERT INTO fleet_keys ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, 0, NULL)"),
@@ -382,6 +385,7 @@ fn fleet_invite(row: &Row<'_>) -> Result<FleetInvite, rusqlite::Error> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::{FleetBounds, FleetChange, StoredHost};
     use driftless_clock::Clock;
     use driftless_model::{ActorKind, ApiToken, Scope};
 
@@ -495,8 +499,21 @@ pub(crate) mod tests {
     fn renamed_machine_gives_its_first_name_back() {
         let store = Store::in_memory(Clock::System).unwrap();
         enrol(&store, "nas", "n");
+        let report = StoredHost {
+            name: "nas".to_owned(),
+            instance: "a1".to_owned(),
+            digest: "d".to_owned(),
+            received: Timestamp(1),
+            report: "{}".to_owned(),
+            conflict: None,
+        };
+        let bounds = FleetBounds { hosts: 9, bytes: 1000 };
+        let stored =
+            store.change_fleet_host("nas", bounds, |_| (FleetChange::Report(report), Vec::new(), ()));
+        stored.unwrap().unwrap();
         assert!(store.create_fleet_invite(&invite("two", None, 100), 9, Timestamp(1)).unwrap());
         store.join_fleet(&joining("attic", "n", "two"), 9, Timestamp(1)).unwrap();
+        assert_eq!(store.fleet_host("nas").unwrap(), None, "no host that is lost");
         assert_eq!(store.host_of_fleet_key("n").unwrap().as_deref(), Some("attic"));
         assert_eq!(store.fleet_key("nas").unwrap(), None);
     }

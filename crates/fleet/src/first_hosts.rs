@@ -306,11 +306,13 @@ fn judge_application(
     };
     // A later commit that has not changed the application there is the same one.
     let is_waiting = |commit: &CommitId| commits.contains(commit);
-    let is_known = is_waiting(commit) || revision_commit.as_ref().is_some_and(is_waiting);
+    let waiting = [Some(commit), revision_commit.as_ref()].into_iter().flatten().find(|it| is_waiting(it));
+    let is_known = waiting.is_some();
     let has_images = images.run_by(application);
     match (sync, health) {
         (_, HealthStatus::Degraded | HealthStatus::Missing) if is_known && has_images != Some(false) => {
-            FirstHost::Unhealthy(format!("{name} is {health:?} with {}", commit.short()))
+            // The commit in sync may be an earlier one.
+            FirstHost::Unhealthy(format!("{name} is {health:?} with {}", waiting.unwrap_or(commit).short()))
         }
         (SyncStatus::Synced, _) if application.is_healthy() && is_known => match has_images {
             Some(true) => FirstHost::Healthy,
@@ -520,6 +522,18 @@ mod tests {
 
     fn said(word: &str, until: Option<u64>) -> (String, Option<u64>) {
         (word.to_owned(), until)
+    }
+
+    #[test]
+    fn degraded_first_host_is_named_with_the_waiting_commit() {
+        let id = |text: &str| CommitId::from_stored(text.repeat(40));
+        let mut last = shop("edge-1", "a", SICK, NOW);
+        std::sync::Arc::make_mut(&mut last.report).applications[0].revision_commit = Some(id("b"));
+        let hosts = view(vec![last], &[], NOW);
+        let app = AppName::from("shop");
+        let judged = judge(HostOrName::Seen(&hosts[0]), &app, &[id("b")], &WaitingImages::default());
+        let Some(FirstHost::Unhealthy(text)) = judged else { panic!() };
+        assert_eq!(text, format!("edge-1 is Degraded with {}", id("b").short()));
     }
 
     #[test]

@@ -203,6 +203,13 @@ pub(super) fn backup(args: &BackupArgs, context: &Context<'_>) -> Result<ExitSta
         context.screen.say(format!("warning: {more} more files are left out"));
     }
     print(&format!("wrote {}\n", args.file.display()))?;
+    let fleet_key = files.folder.join(driftless_store::FLEET_KEY);
+    if fleet_key.is_file() {
+        print(&format!(
+            "the key of the fleet, {}, is not in it: keep a copy of it in another place, or hosts join again after a restore\n",
+            fleet_key.display()
+        ))?;
+    }
     let reason = match files.key() {
         None => return Ok(ExitStatus::Success),
         Some(DatabaseKey::Right(key)) => {

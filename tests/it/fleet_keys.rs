@@ -354,6 +354,7 @@ async fn token_counts_once_in_time_for_its_host_and_collector() {
     }
     let (status, answer) = collector.ask(Method::POST, "/api/v1/fleet/invites", r#"{"host":"nas"}"#).await;
     assert!(status == StatusCode::CONFLICT && answer.contains("is enrolled as `nas`"), "{answer}");
+    assert!(answer.contains("`driftless fleet invite` without --name"), "{answer}");
     let nobody = Request::post("/api/v1/fleet/invites").body(Body::empty()).unwrap();
     assert_eq!(collector.send(nobody).await.0, StatusCode::UNAUTHORIZED);
 }

@@ -529,6 +529,10 @@ fn backup_names_the_key_that_it_needs() {
     let (code, text, error) = driftless(&["backup", &file, "--state-dir", &old]);
     assert_eq!((code, error.as_str()), (0, ""));
     assert!(text.contains(&format!("it needs the key {old}/database.key, which is not in it")), "{text}");
+    assert!(!text.contains("fleet.key"), "it has none: {text}");
+    opened.store.fleet_key_seed().unwrap();
+    let (_, text, _) = driftless(&["backup", &path("fleet.tar"), "--state-dir", &old]);
+    assert!(text.contains(&format!("the key of the fleet, {old}/fleet.key, is not in it")), "{text}");
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     let (code, _, error) = driftless(&["restore", &file, "--state-dir", &old, "--replace"]);
     assert!(

@@ -84,6 +84,6 @@ pub use fleet_requests::{RequestCreation, StoredRequest};
 pub use notifications::IncidentUpdate;
 pub use queues::QueueLength;
 pub use sealed::is_database_key;
-pub use state_dir::StateDir;
+pub use state_dir::{FLEET_KEY, StateDir};
 pub use store::{KnownApplication, NewRevision, Opened, OtherAgent, Store, Suspension};
 pub use tokens::{TOKEN_PREFIX, is_token};

@@ -19,7 +19,7 @@ pub(crate) const BACKUP_JOURNAL: &str = "driftless-backup.db-journal";
 const DATABASE_KEY: &str = "database.key";
 
 /// The file with the private key of the agent, for fleets.
-const FLEET_KEY: &str = "fleet.key";
+pub const FLEET_KEY: &str = "fleet.key";
 
 /// A state directory that is locked until this is dropped.
 #[derive(Debug)]

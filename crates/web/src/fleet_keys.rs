@@ -177,8 +177,12 @@ pub(super) async fn invite(
         None => Ok((None, stored)),
     });
     let (known, stored) = known.await?;
-    if let Some(known) = known {
-        return Err(taken(&known));
+    if let Some(FleetKey { host, key, .. }) = known {
+        return Err(Error::Refused(format!(
+            "a machine is enrolled as `{host}` (key {}): for the same one, run `driftless fleet invite` without --name; if another one \
+             replaces it, run `driftless fleet revoke {host}` first",
+            fingerprint(&key)
+        )));
     }
     let is_stored =
         read(&shared.store, move |store| store.create_fleet_invite(&stored, MOST_INVITES, now)).await?;

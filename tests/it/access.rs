@@ -193,7 +193,10 @@ async fn revoked_and_expired_tokens_are_refused() {
     assert_eq!(it.status("GET", "/api/v1/applications", &secret).await, StatusCode::OK);
     let revoke = it.status("DELETE", "/api/v1/tokens/ci", CONFIGURED).await;
     assert_eq!(revoke, StatusCode::NO_CONTENT);
-    assert_eq!(it.status("GET", "/api/v1/applications", &secret).await, StatusCode::UNAUTHORIZED);
+    let refused = it.send("GET", "/api/v1/applications", &secret, "").await;
+    assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+    let message = "this token is not known here: it is wrong or was revoked";
+    assert_eq!(json(refused).await["error"]["message"], message);
     assert_eq!(it.status("DELETE", "/api/v1/tokens/ci", CONFIGURED).await, StatusCode::NOT_FOUND);
     for wrong in [
         r#"{"name": "", "scopes": ["read"]}"#,

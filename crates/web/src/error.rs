@@ -102,6 +102,8 @@ pub(super) enum Error {
     TooSlow,
     #[error("this request needs a token")]
     Unauthorized,
+    #[error("this token is not known here: it is wrong or was revoked")]
+    WrongToken,
     #[error("the token {0} has expired")]
     Expired(String),
     #[error("too many wrong tokens or signatures from this address: try again in {seconds} s")]
@@ -147,7 +149,7 @@ impl Error {
             Self::Starting(_) | Self::Stopping | Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Engine(_) | Self::Provider(_) | Self::Collector(_) => StatusCode::BAD_GATEWAY,
             Self::TooSlow => StatusCode::GATEWAY_TIMEOUT,
-            Self::Unauthorized | Self::Expired(_) => StatusCode::UNAUTHORIZED,
+            Self::Unauthorized | Self::WrongToken | Self::Expired(_) => StatusCode::UNAUTHORIZED,
             Self::Forbidden(_) | Self::OtherHost { .. } | Self::NotEnrolled(_) => StatusCode::FORBIDDEN,
             Self::BodyTooLarge | Self::ReportTooLarge(_) | Self::SentReportTooLarge(_) => {
                 StatusCode::PAYLOAD_TOO_LARGE
@@ -187,7 +189,7 @@ impl Error {
             Self::Provider(_) => "provider",
             Self::State(_) => "stateDirectory",
             Self::TooSlow => "tooSlow",
-            Self::Unauthorized => "unauthorized",
+            Self::Unauthorized | Self::WrongToken => "unauthorized",
             Self::Expired(_) => "tokenExpired",
             Self::TooMany { .. } => "tooManyFailures",
             Self::NoSuchToken(_) => "noSuchToken",
@@ -237,7 +239,7 @@ impl Error {
                 "a reverse proxy in front of the agent must pass on the header `Host`, in nginx with `proxy_set_header Host $http_host;`: \
                  docs/access.md#behind-a-reverse-proxy",
             ),
-            Self::Expired(_) => Some("`driftless token create` makes another one"),
+            Self::WrongToken | Self::Expired(_) => Some("`driftless token create` makes another one"),
             Self::NoSuchToken(_) => Some("GET /api/v1/tokens lists the tokens"),
             Self::Database => Some("the agent's log has the cause"),
             Self::Provider(_) => Some("`driftless doctor` checks the provider"),

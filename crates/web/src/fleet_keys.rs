@@ -205,7 +205,7 @@ async fn token_of(store: &Store, actor: &Actor) -> Result<Option<ApiToken>, Erro
         return Ok(None);
     }
     let mut tokens = read(store, Store::tokens).await?.into_iter().map(|(_, token)| token);
-    tokens.find(|token| token.name == actor.name).map(Some).ok_or(Error::Unauthorized)
+    tokens.find(|token| token.name == actor.name).map(Some).ok_or(Error::WrongToken)
 }
 
 /// The refusal of another machine with the name of an enrolled host.

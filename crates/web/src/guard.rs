@@ -263,7 +263,7 @@ fn refused(request: &Request, error: Error) -> Response {
 /// A browser that opens a page, or sends the form of one, gets the form to log in instead of JSON.
 fn refuse(error: Error, request: &Request, provider: Option<&ProviderLogin>) -> Response {
     let has_credentials = request.headers().contains_key(header::AUTHORIZATION);
-    if matches!(error, Error::Unauthorized | Error::Expired(_)) {
+    if matches!(error, Error::Unauthorized | Error::WrongToken | Error::Expired(_)) {
         if !has_credentials && *request.method() == Method::GET && accepts_html(request.headers()) {
             if is_navigation(request) && is_cross_site(request.headers()) {
                 return login::look_for_session(request.uri());

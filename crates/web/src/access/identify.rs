@@ -288,7 +288,7 @@ impl Authenticator {
         {
             tracing::warn!(from = %address, "a request with a wrong token was refused; more within a minute are not logged");
         }
-        Err(Error::Unauthorized)
+        Err(Error::WrongToken)
     }
 
     /// Counts a wrong signature or invite. `Err`: there were too many from this address.

@@ -105,7 +105,7 @@ pub(crate) async fn log_in(
         Ok(session) => session,
         Err(error) => {
             let text = match &error {
-                Error::Unauthorized => "This token is wrong.".to_owned(),
+                Error::Unauthorized | Error::WrongToken => "This token is wrong.".to_owned(),
                 other => format!("{other}."),
             };
             let form = form("/login", &next, Some(&text), shared.authenticator.provider_login());

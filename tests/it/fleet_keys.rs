@@ -624,6 +624,34 @@ async fn revoked_host_is_refused_until_it_joins_again() {
 }
 
 #[tokio::test]
+async fn collector_says_why_a_machine_with_a_key_is_refused() {
+    let hub = folder();
+    let collector = Collector::start(hub.path(), Enrolment::Optional).await;
+    let nas = AgentKey::from_seed(&[1; 32]).unwrap();
+    enrol(&collector, "nas", &nas);
+    let own = collector.key().public().unwrap();
+    let signed = |host: &str, counter| {
+        let path = format!("/api/v1/fleet/hosts/{host}");
+        let report = HostReport { host: host.to_owned(), instance: "a1".to_owned(), ..HostReport::default() };
+        let body = serde_json::to_string(&report).unwrap();
+        let parts = SignedParts { collector: &own, method: "PUT", path: &path, report: "", instance: "" };
+        let signature = HostSignature::new(&nas, host, counter, body.as_bytes(), &parts).unwrap();
+        (path, signature.to_string(), body)
+    };
+    let reason = || collector.hosts().remove(0).conflict.unwrap().reason;
+    let (path, signature, body) = signed("nas", 5);
+    assert_eq!(collector.put(&path, &signature, &body).await.0, StatusCode::NO_CONTENT);
+    let (path, signature, body) = signed("nas", 4);
+    assert_eq!(collector.put(&path, &signature, &body).await.0, StatusCode::CONFLICT);
+    assert!(reason().contains("its disk was copied"), "{}", reason());
+    let (path, signature, body) = signed("attic", 6);
+    assert_eq!(collector.put(&path, &signature, &body).await.0, StatusCode::FORBIDDEN);
+    assert!(reason().contains("its machine reports as `attic` now"), "{}", reason());
+    let (_, page) = collector.ask(Method::GET, "/fleet", "").await;
+    assert!(page.contains("reports as `attic` now"), "{page}");
+}
+
+#[tokio::test]
 async fn revocation_of_an_invited_host_is_in_the_audit() {
     let hub = folder();
     let collector = Collector::start(hub.path(), Enrolment::Optional).await;

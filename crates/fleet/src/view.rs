@@ -34,7 +34,7 @@ pub struct LastReport {
     pub conflict: Option<NameConflict>,
 }
 
-/// A second machine with the name of a host. Its reports are refused while the first is fresh.
+/// A second machine with the name of a host, whose reports are refused while the first is fresh; or one with its key that is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NameConflict {
@@ -43,6 +43,9 @@ pub struct NameConflict {
     /// The address that it reported from. Empty if it is unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub from: String,
+    /// A sentence about a machine with the key of the host. Empty: it has another key or none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
     /// When it was last refused.
     pub at: Timestamp,
 }
@@ -461,7 +464,8 @@ mod tests {
     #[test]
     fn conflict_ends_when_the_other_machine_gives_up() {
         let mut last = host("nas", SyncStatus::Synced, HealthStatus::Healthy, 1);
-        let conflict = |at| NameConflict { instance: "b2".to_owned(), from: String::new(), at };
+        let conflict =
+            |at| NameConflict { instance: "b2".to_owned(), from: String::new(), reason: String::new(), at };
         last.conflict = Some(conflict(Timestamp(NOW.0 - 10_000)));
         let seen = view(vec![last.clone()], &[], NOW);
         assert!(seen[0].conflict.is_some() && !seen[0].is_refused_itself());

@@ -156,6 +156,10 @@ const MIGRATIONS: &[&str] = &[
     );
     CREATE INDEX host_requests_by_url ON host_requests (url, sequence);
 ",
+    "
+    -- A sentence for the admin of the collector, if the refused machine has the key of the host.
+    ALTER TABLE fleet_hosts ADD COLUMN conflict_reason TEXT;
+",
 ];
 
 /// The time to wait for another process that has locked the file, such as a backup.
@@ -405,6 +409,7 @@ mod tests {
         "73206d121299de07",
         "0f4255a7b0fdd8d3",
         "69a0c8e68ff9f829",
+        "225295b2faad75b7",
     ];
 
     #[test]

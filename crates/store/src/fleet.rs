@@ -16,11 +16,12 @@ const HISTORY_MOST: u64 = 50_000;
 const WHAT: &str = "the hosts of the fleet";
 
 /// The columns of [`fleet_row`], in its order.
-const COLUMNS: &str = "name, instance, digest, received, conflict_instance, conflict_from, conflict_at";
+const COLUMNS: &str =
+    "name, instance, digest, received, conflict_instance, conflict_from, conflict_at, conflict_reason";
 
 /// One host with its report, as [`stored_host`] reads it.
 const WITH_REPORT: &str =
-    "SELECT name, instance, digest, received, conflict_instance, conflict_from, conflict_at, report
+    "SELECT name, instance, digest, received, conflict_instance, conflict_from, conflict_at, conflict_reason, report
     FROM fleet_hosts JOIN fleet_reports USING (name)";
 
 /// The last report of a host.
@@ -55,13 +56,15 @@ pub struct FleetRow {
     pub conflict: Option<StoredConflict>,
 }
 
-/// A machine that was refused because another one has its name.
+/// A machine that was refused because another one has its name, or because of the way in which it uses the key of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredConflict {
     /// The id of the machine.
     pub instance: String,
     /// Its address.
     pub from: String,
+    /// A sentence for the admin of the collector, if it has the key of the host. Empty: it has not.
+    pub reason: String,
     /// When it was last refused.
     pub at: Timestamp,
 }
@@ -266,7 +269,7 @@ fn set_report(
     let conflict = conflict.as_ref();
     transaction
         .prepare_cached(&format!(
-            "INSERT OR REPLACE INTO fleet_hosts ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
+            "INSERT OR REPLACE INTO fleet_hosts ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
         ))?
         .execute(params![
             name,
@@ -276,6 +279,7 @@ fn set_report(
             conflict.map(|conflict| &conflict.instance),
             conflict.map(|conflict| &conflict.from),
             conflict.map(|conflict| to_sql(conflict.at.0)),
+            conflict.map(|conflict| &conflict.reason),
         ])?;
     transaction
         .prepare_cached("INSERT OR REPLACE INTO fleet_reports (name, report) VALUES (?1, ?2)")?
@@ -289,26 +293,30 @@ fn set_conflict(
     name: &str,
     conflict: &StoredConflict,
 ) -> Result<(), rusqlite::Error> {
-    let StoredConflict { instance, from, at } = conflict;
+    let StoredConflict { instance, from, reason, at } = conflict;
     transaction
         .prepare_cached(
-            "UPDATE fleet_hosts SET conflict_instance = ?2, conflict_from = ?3, conflict_at = ?4 WHERE name = ?1",
+            "UPDATE fleet_hosts
+             SET conflict_instance = ?2, conflict_from = ?3, conflict_at = ?4, conflict_reason = ?5
+             WHERE name = ?1",
         )?
-        .execute(params![name, instance, from, to_sql(at.0)])?;
+        .execute(params![name, instance, from, to_sql(at.0), reason])?;
     Ok(())
 }
 
 fn stored_host(row: &Row<'_>) -> Result<StoredHost, rusqlite::Error> {
     let FleetRow { name, instance, digest, received, conflict } = fleet_row(row)?;
-    Ok(StoredHost { name, instance, digest, received, report: row.get(7)?, conflict })
+    Ok(StoredHost { name, instance, digest, received, report: row.get(8)?, conflict })
 }
 
 fn fleet_row(row: &Row<'_>) -> Result<FleetRow, rusqlite::Error> {
     let instance: Option<String> = row.get(4)?;
     let (from, at): (Option<String>, Option<i64>) = (row.get(5)?, row.get(6)?);
+    let reason: Option<String> = row.get(7)?;
     let conflict = instance.map(|instance| StoredConflict {
         instance,
         from: from.unwrap_or_default(),
+        reason: reason.unwrap_or_default(),
         at: Timestamp(from_sql(at.unwrap_or_default())),
     });
     Ok(FleetRow {
@@ -387,6 +395,7 @@ mod tests {
                         let conflict = StoredConflict {
                             instance: instance.to_owned(),
                             from: String::new(),
+                            reason: String::new(),
                             at: Timestamp(2),
                         };
                         if known.is_some() {
@@ -411,7 +420,8 @@ mod tests {
         assert!(!store.hear_fleet_host("web", "b", "1", Timestamp(5)).unwrap(), "another machine");
         assert!(!store.hear_fleet_host("web", "a", "2", Timestamp(5)).unwrap(), "another report");
         assert!(store.hear_fleet_host("web", "a", "1", Timestamp(5)).unwrap());
-        let conflict = StoredConflict { instance: "b".to_owned(), from: "::1".to_owned(), at: Timestamp(6) };
+        let [instance, from, reason] = ["b", "::1", "copied"].map(str::to_owned);
+        let conflict = StoredConflict { instance, from, reason, at: Timestamp(6) };
         let refusal = FleetChange::Refusal(conflict.clone());
         store.change_fleet_host("web", TWO, |_| (refusal, Vec::new(), ())).unwrap().unwrap();
         let expected =

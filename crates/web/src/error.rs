@@ -54,7 +54,7 @@ pub(super) enum Error {
     NotEnrolled(String),
     /// The counter of a signed request is not higher than the last one.
     #[error(
-        "the counter of this request is not higher than the last one of `{0}`: if two machines are copies of one disk, remove the state directory of one and join it with another name"
+        "the counter of this request is not higher than the last one of `{0}`: if two machines are copies of one disk, remove the state directory of one and join it with another name; if the copy is gone, restart the agent"
     )]
     Replayed(String),
     #[error("no key of a host `{0}` is enrolled, and no invite for it is open")]

@@ -288,7 +288,9 @@ async fn refuse_unsigned(
     let known = read(&shared.store, move |store| store.fleet_key(&host)).await?;
     if known.is_some() {
         let instance = instance_of(headers);
-        if note_conflict(&shared.store, name, &instance, &caller.from, shared.clock.now()).await? {
+        let (from, at) = (caller.from.clone(), shared.clock.now());
+        let conflict = StoredConflict { instance: instance.clone(), from, reason: String::new(), at };
+        if note_conflict(&shared.store, name, conflict).await? {
             note.set(&format!("{name}: refused machine {}, which has no key", short(&instance)));
         }
         return Err(Error::NotEnrolled(format!(
@@ -309,23 +311,29 @@ pub(super) fn instance_of(headers: &HeaderMap) -> String {
     if HostIdentity::is_name(&instance) { instance } else { String::new() }
 }
 
-/// Notes that a machine was refused because another one has the name of the host. True: it is news.
+/// Notes that a machine was refused which has the name or the key of the host. True: it is news.
 pub(super) async fn note_conflict(
     store: &Store,
     host: &str,
-    instance: &str,
-    from: &str,
-    now: Timestamp,
+    conflict: StoredConflict,
 ) -> Result<bool, Error> {
-    let conflict = StoredConflict { instance: instance.to_owned(), from: from.to_owned(), at: now };
+    let StoredConflict { instance, from, reason, at: now } = conflict.clone();
     let name = host.to_owned();
     let Some(before) = read(store, move |store| store.note_fleet_conflict(&name, &conflict)).await? else {
         return Ok(false);
     };
     // The id does not count, so that nobody without a key fills the audit.
     let is_known = before.is_some_and(|before| now.since(before.at) < NO_NEWS_FOR);
-    if !is_known {
+    if !is_known && reason.is_empty() {
         tracing::warn!(host, refused = instance, from, "two machines report as one host");
+    } else if !is_known {
+        tracing::warn!(
+            host,
+            refused = instance,
+            from,
+            reason,
+            "a machine with the key of a host was refused"
+        );
     }
     Ok(!is_known)
 }
@@ -392,7 +400,8 @@ fn decide(
                     conflict.instance == host.instance
                         && freshness(conflict.at, every, now) == Freshness::Fresh
                 });
-                let conflict = StoredConflict { instance: host.instance, from, at: now };
+                let (instance, reason) = (host.instance, String::new());
+                let conflict = StoredConflict { instance, from, reason, at: now };
                 let taken = Acceptance::Taken { owner: known.instance, is_news: before.is_none() };
                 return (FleetChange::Refusal(conflict), taken);
             }

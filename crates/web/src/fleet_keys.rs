@@ -13,7 +13,7 @@ use driftless_fleet::{AgentKey, InviteToken, JoinAnswer, JoinRequest, PublicKey}
 use driftless_model::{
     Actor, ActorKind, ApiToken, AuditResult, Channel, HostIdentity, Timestamp, error_chain,
 };
-use driftless_store::{FleetInvite, FleetKey, JoinOutcome, JoiningHost, RevokedKey, Store};
+use driftless_store::{FleetInvite, FleetKey, JoinOutcome, JoiningHost, RevokedKey, Store, StoredConflict};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 
@@ -325,7 +325,9 @@ pub(super) async fn join(
         JoinOutcome::Enrolled(key) => (actor, format!("{detail}, invited by {}", key.invited_by), None),
         JoinOutcome::NoInvite => {
             // It is not in the audit, which nobody may fill from outside.
-            shared.authenticator.refuse_random(address)?;
+            shared
+                .authenticator
+                .refuse_random(address, &format!("{}: an invite that is not valid", request.host))?;
             let text = "the token is not one of this collector, was used, or has expired: run `driftless fleet invite` on the collector for another one";
             return Err(Error::NotEnrolled(text.to_owned()));
         }
@@ -335,7 +337,9 @@ pub(super) async fn join(
         }
         JoinOutcome::Taken(known) => {
             let now = shared.clock.now();
-            note_conflict(&shared.store, host, &request.instance, &from, now).await?;
+            let (instance, from) = (request.instance.clone(), from.clone());
+            let conflict = StoredConflict { instance, from, reason: String::new(), at: now };
+            note_conflict(&shared.store, host, conflict).await?;
             (actor, detail, Some(taken(&known)))
         }
         JoinOutcome::Full(most) => (

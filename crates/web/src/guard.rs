@@ -37,6 +37,7 @@ use super::{
 use driftless_agent::{Auditor, Handle};
 use driftless_fleet::SIGNATURE_HEADER;
 use driftless_model::{Actor, ActorKind, AuditEntry, AuditResult, Channel};
+use driftless_store::StoredConflict;
 
 /// The longest time that a stream goes on after its token or session has expired.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
@@ -79,10 +80,13 @@ impl Guard {
             Ok(identity) => return Ok(identity),
             Err(refusal) => refusal,
         };
-        let HostRefusal { error, host: Some(host), from } = refusal else { return Err(refusal.error) };
+        let HostRefusal { error, host: Some(host), reason, from } = refusal else {
+            return Err(refusal.error);
+        };
         let instance = instance_of(headers);
-        let (store, now) = (self.authenticator.store(), self.authenticator.now());
-        if note_conflict(store, &host, &instance, &from, now).await? {
+        let (store, at) = (self.authenticator.store(), self.authenticator.now());
+        let conflict = StoredConflict { instance: instance.clone(), from: from.clone(), reason, at };
+        if note_conflict(store, &host, conflict).await? {
             let actor = Actor::new(ActorKind::Unknown, "");
             let mut entry = entry_of(actor, Channel::Api, &from, REPORT);
             (entry.result, entry.message) = (AuditResult::Refused, error.to_string());

@@ -98,7 +98,7 @@ fn text(status: &FleetStatus, width: Option<usize>, now: Timestamp, colours: Col
     text
 }
 
-/// A line if another machine uses the name of the host, or the host reports without its key.
+/// A line if another machine uses the name or the key of the host, or the host reports without its key.
 fn conflict_line(host: &HostView, colours: Colours) -> String {
     let Some(conflict) = &host.conflict else { return String::new() };
     // A bucket does not know where a report comes from.
@@ -107,7 +107,9 @@ fn conflict_line(host: &HostView, colours: Colours) -> String {
         from => format!(" from {}", plain(from)),
     };
     let (name, instance) = (plain(&host.name), plain(&conflict.instance));
-    let sentence = if host.is_refused_itself() {
+    let sentence = if !conflict.reason.is_empty() {
+        format!("{name}: {} (it reports{from})", plain(&conflict.reason))
+    } else if host.is_refused_itself() {
         format!(
             "{name}: it also reports{from} without its key, and that is refused: if its state was restored, `driftless fleet revoke \
              {name}`, invite it and join again; else its disk was copied"
@@ -315,7 +317,8 @@ mod tests {
         };
         let reason = "shop: web.1 is not ready: GET /healthz answers 503, and that for a long time";
         let mut sick = host("nas", HostState::Degraded, reason, Some(report));
-        let conflict = NameConflict { instance: "b2".to_owned(), from: "10.0.0.9".to_owned(), at: now };
+        let [instance, from, reason] = ["b2", "10.0.0.9", ""].map(str::to_owned);
+        let conflict = NameConflict { instance, from, reason, at: now };
         sick.conflict = Some(conflict);
         let status = FleetStatus {
             accepts: true,
@@ -371,11 +374,15 @@ mod tests {
         let now = Timestamp(1_000_000_000);
         let report = HostReport { instance: "a1".to_owned(), ..HostReport::default() };
         let mut host = HostView::unknown("nas", String::new(), Some(Arc::new(report)), Some(now));
-        host.conflict =
-            Some(NameConflict { instance: "a1".to_owned(), from: "10.0.0.9".to_owned(), at: now });
+        let [instance, from, reason] = ["a1", "10.0.0.9", ""].map(str::to_owned);
+        let conflict = NameConflict { instance, from, reason, at: now };
+        host.conflict = Some(conflict.clone());
         let line = conflict_line(&host, Colours::Off);
         assert!(line.starts_with("nas: it also reports from 10.0.0.9 without its key"), "{line}");
         assert!(line.contains("`driftless fleet revoke nas`"), "{line}");
+        host.conflict = Some(NameConflict { reason: "its disk was copied".to_owned(), ..conflict });
+        let line = conflict_line(&host, Colours::Off);
+        assert_eq!(line, "nas: its disk was copied (it reports from 10.0.0.9)\n");
     }
 
     #[test]

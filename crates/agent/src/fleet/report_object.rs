@@ -105,7 +105,8 @@ impl ObjectSender {
         if freshness(modified, other.heartbeat(), now) != Freshness::Fresh {
             return Ok(FoundObject::Left(tag));
         }
-        let note = NameConflict { instance: report.instance.clone(), from: String::new(), at: now };
+        let (from, reason) = (String::new(), String::new());
+        let note = NameConflict { instance: report.instance.clone(), from, reason, at: now };
         let json = serde_json::to_vec(&note).map_err(|error| ReportError::Write(error.to_string()))?;
         let note = format!("{}{CONFLICT_END}", report.host);
         self.objects.put(&note, &json, Condition::Always).await?;
@@ -151,5 +152,10 @@ pub(crate) fn read_report(body: &[u8], host: &str) -> Result<HostReport, String>
 pub(crate) fn conflict_of(body: &[u8], at: Option<Timestamp>) -> Option<NameConflict> {
     let conflict: NameConflict = serde_json::from_slice(body).ok()?;
     let is_plain = driftless_model::HostIdentity::is_name(&conflict.instance);
-    is_plain.then(|| NameConflict { at: at.unwrap_or(conflict.at), from: String::new(), ..conflict })
+    is_plain.then(|| NameConflict {
+        at: at.unwrap_or(conflict.at),
+        from: String::new(),
+        reason: String::new(),
+        ..conflict
+    })
 }

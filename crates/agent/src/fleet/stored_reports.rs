@@ -51,6 +51,6 @@ pub(crate) fn stored_hosts(
 }
 
 pub(crate) fn name_conflict(conflict: StoredConflict) -> NameConflict {
-    let StoredConflict { instance, from, at } = conflict;
-    NameConflict { instance, from, at }
+    let StoredConflict { instance, from, reason, at } = conflict;
+    NameConflict { instance, from, reason, at }
 }

@@ -292,11 +292,11 @@ impl Authenticator {
     }
 
     /// Counts a wrong signature or invite. `Err`: there were too many from this address.
-    pub(crate) fn refuse_random(&self, from: Option<IpAddr>) -> Result<(), Error> {
+    pub(crate) fn refuse_random(&self, from: Option<IpAddr>, reason: &str) -> Result<(), Error> {
         let Some(from) = from else { return Ok(()) };
         self.random_failures.check(from).map_err(|seconds| Error::TooMany { seconds })?;
         if self.random_failures.note(from) {
-            tracing::warn!(%from, "a request with a wrong signature or invite was refused; more within a minute are not logged");
+            tracing::warn!(%from, reason, "a request of a host was refused; more within a minute are not logged");
         }
         Ok(())
     }

@@ -15,8 +15,10 @@ use crate::{error::Error, peer::Peer, shared::read};
 /// A signed request that is refused.
 pub(crate) struct HostRefusal {
     pub(crate) error: Error,
-    /// The host whose name another machine uses.
+    /// The enrolled host whose name or key the machine uses.
     pub(crate) host: Option<String>,
+    /// A sentence for the admin of the collector, if it uses the key. Empty: it does not.
+    pub(crate) reason: String,
     /// The address of the client.
     pub(crate) from: String,
 }
@@ -58,7 +60,7 @@ impl Authenticator {
     ) -> Result<Identity, HostRefusal> {
         let from = self.client_address(headers, peer);
         let address = from.map(|from| from.to_string()).unwrap_or_default();
-        let refusal = |error| HostRefusal { error, host: None, from: address.clone() };
+        let refusal = |error| HostRefusal { error, host: None, reason: String::new(), from: address.clone() };
         let only = |name: &HeaderName| only_text(headers, name).map_err(refusal);
         let signature: HostSignature = only(&HeaderName::from_static(SIGNATURE_HEADER))?
             .parse()
@@ -72,40 +74,51 @@ impl Authenticator {
         let (given, now) = (signature.clone(), self.clock.now());
         let decision = read(&self.store, move |store| decide(store, &given, &seen, now)).await;
         let decision = decision.map_err(refusal)?;
-        // Hosts behind the same proxy as a wrong one are not held up.
-        if !matches!(decision, Decision::Genuine) {
-            self.refuse_random(from).map_err(refusal)?;
-        }
         let host = signature.host.clone();
-        match decision {
+        let not_enrolled = |text| refusal(Error::NotEnrolled(text));
+        let refused = match decision {
             Decision::Genuine => {
                 let (actor, scopes) = (Actor::new(ActorKind::Host, host.clone()), vec![Scope::Report(host)]);
                 let mut identity = identity(actor, scopes, Credential::Signature, from);
                 identity.signature = Some(signature);
-                Ok(identity)
+                return Ok(identity);
             }
-            Decision::WrongSignature => Err(refusal(Error::NotEnrolled(
+            Decision::WrongSignature => not_enrolled(
                 "the signature is not right for this collector: join it again with a new invite".to_owned(),
-            ))),
-            Decision::Unknown(None) => Err(refusal(Error::NotEnrolled(format!(
+            ),
+            Decision::Unknown(None) => not_enrolled(format!(
                 "no key of `{host}` is enrolled here: run `driftless fleet invite --name {host}` on the collector and `driftless fleet join` on this host"
-            )))),
-            Decision::Unknown(Some(other)) => Err(refusal(Error::NotEnrolled(format!(
-                "the key of this host is enrolled as `{other}`, and it reports as `{host}`: set `host.name` back, or join again"
-            )))),
+            )),
+            Decision::Unknown(Some(other)) => {
+                let refused = not_enrolled(format!(
+                    "the key of this host is enrolled as `{other}`, and it reports as `{host}`: set `host.name` back, or join again"
+                ));
+                let reason = format!(
+                    "its machine reports as `{host}` now and is refused: set its `host.name` back, or invite it and join with the new name"
+                );
+                HostRefusal { host: Some(other), reason, ..refused }
+            }
             Decision::Taken(fingerprint) => {
                 let error = Error::Refused(format!(
                     "another machine is enrolled as `{host}` (key {fingerprint}): give this one another name and join again, or run `driftless fleet revoke {host}` on the collector first"
                 ));
-                Err(HostRefusal { host: Some(host), ..refusal(error) })
+                HostRefusal { host: Some(host.clone()), ..refusal(error) }
             }
             Decision::Replayed => {
                 let error = Error::Replayed(host.clone());
-                Err(HostRefusal { host: Some(host), ..refusal(error) })
+                HostRefusal { host: Some(host.clone()), reason: COPIED.to_owned(), ..refusal(error) }
             }
-        }
+        };
+        // Hosts behind the same proxy as a wrong one are not held up.
+        let reason = format!("{}: {}", signature.host, refused.error);
+        self.refuse_random(from, &reason).map_err(refusal)?;
+        Err(refused)
     }
 }
+
+/// The sentence about a host whose counters are not higher than those that were there.
+const COPIED: &str = "a machine with its key reports with lower counters and is refused: its disk was copied, so remove the state directory of \
+                      one of both and join it with another name; if the copy is gone, restart the agent of this host";
 
 /// Reads the store and stores the counter, so it blocks.
 fn decide(

@@ -357,17 +357,23 @@ pub(super) fn commits(host: &HostView) -> Markup {
     }
 }
 
-/// A second machine with the name of the host, or the host without its key.
+/// A second machine with the name or the key of the host, or the host without its key.
 pub(super) fn conflict_note(host: &HostView, now: Timestamp) -> Markup {
     html! {
         @if let Some(conflict) = &host.conflict {
-            p.note.warn {
-                @if host.is_refused_itself() { "This machine reports without its key from " }
-                @else { "Another machine (" (Text(&conflict.instance)) ") reports with this name from " }
-                (Text(&conflict.from)) ", last " (RelativeTime { at: conflict.at, now }) ", and is refused."
-                @if host.is_refused_itself() {
-                    " If its state was restored, run " code { "driftless fleet revoke " (Text(&host.name)) }
-                    ", invite it and join again; else its disk was copied."
+            @if !conflict.reason.is_empty() {
+                p.note.warn {
+                    (Text(&conflict.reason)) ". From " (Text(&conflict.from)) ", last " (RelativeTime { at: conflict.at, now }) "."
+                }
+            } @else {
+                p.note.warn {
+                    @if host.is_refused_itself() { "This machine reports without its key from " }
+                    @else { "Another machine (" (Text(&conflict.instance)) ") reports with this name from " }
+                    (Text(&conflict.from)) ", last " (RelativeTime { at: conflict.at, now }) ", and is refused."
+                    @if host.is_refused_itself() {
+                        " If its state was restored, run " code { "driftless fleet revoke " (Text(&host.name)) }
+                        ", invite it and join again; else its disk was copied."
+                    }
                 }
             }
         }

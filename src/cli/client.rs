@@ -158,6 +158,11 @@ impl Error {
                 Some("`driftless fleet keys` lists the enrolled hosts and the open invites".to_owned())
             }
             Self::Answer { status: StatusCode::NOT_FOUND, help: Some(help), .. }
+                if help.contains("/fleet/requests") =>
+            {
+                Some("`driftless fleet requests` lists the requests".to_owned())
+            }
+            Self::Answer { status: StatusCode::NOT_FOUND, help: Some(help), .. }
                 if help.contains("/fleet/") =>
             {
                 Some("`driftless fleet status` lists the hosts".to_owned())

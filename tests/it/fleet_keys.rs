@@ -839,6 +839,27 @@ async fn allowed_requests_are_done_and_results_reported() {
 }
 
 #[tokio::test]
+async fn waiting_request_can_be_cancelled() {
+    let hub = folder();
+    let collector = Collector::start(hub.path(), Enrolment::Optional).await;
+    enrol(&collector, "nas", &AgentKey::from_seed(&[1; 32]).unwrap());
+    let (status, answer) = collector.request("nas", json!({ "kind": "sync", "application": "shop" })).await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    let made: driftless_web::FleetRequest = serde_json::from_str(&answer).unwrap();
+    let cancel = async |digits: usize| {
+        let path = format!("/api/v1/fleet/requests/{}", &made.request.id[..digits]);
+        collector.ask(Method::DELETE, &path, "").await.0
+    };
+    assert_eq!(cancel(7).await, StatusCode::NOT_FOUND, "too few digits");
+    assert_eq!(cancel(12).await, StatusCode::NO_CONTENT);
+    assert_eq!(cancel(12).await, StatusCode::NOT_FOUND);
+    assert_eq!(collector.states(), ["Refused it was cancelled before it was sent"]);
+    let (action, _, result, detail) = collector.audit().pop().unwrap();
+    assert_eq!((action.as_str(), result), ("cancel request", AuditResult::Accepted));
+    assert_eq!(detail, format!("nas: sync shop (request {})", made.request.id));
+}
+
+#[tokio::test]
 async fn request_is_done_at_most_once_over_restarts_of_both() {
     let (hub, one) = (folder(), folder());
     let collector = Collector::start(hub.path(), Enrolment::Optional).await;

@@ -172,6 +172,21 @@ impl Store {
         })
     }
 
+    /// Ends the request whose id begins with these digits, so that it is not sent any more. Returns it as it was. `None`: there is
+    /// none without a result, or several.
+    pub fn cancel_fleet_request(&self, id: &str, now: Timestamp) -> Result<Option<StoredRequest>, Error> {
+        self.write(WHAT, Durability::Power, |transaction| {
+            end_expired(transaction, now)?;
+            let query = format!("{SELECT} WHERE ended IS NULL AND substr(id, 1, length(?1)) = ?1 LIMIT 2");
+            let mut statement = transaction.prepare_cached(&query)?;
+            let found: Vec<_> =
+                statement.query_map(params![id], stored_request)?.collect::<Result<_, _>>()?;
+            let [Some(request)] = found.as_slice() else { return Ok(None) };
+            end_request(transaction, &request.request.id, request.sent.is_some(), "it was cancelled", now)?;
+            Ok(Some(request.clone()))
+        })
+    }
+
     /// Stores on a host that it is about to act on a request of a collector. False: it was stored before, and it must not act.
     pub fn begin_host_request(&self, url: &str, id: &str, now: Timestamp) -> Result<bool, Error> {
         let message = "the agent ended while it accepted the request".to_owned();
@@ -229,17 +244,30 @@ pub(crate) fn drop_requests(
     let waiting: Vec<(String, Option<i64>)> = query
         .query_map(params![host, to_sql(now.0)], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<Result<_, _>>()?;
-    let mut update =
-        transaction.prepare_cached("UPDATE fleet_requests SET ended = ?2, result = ?3 WHERE id = ?1")?;
     for (id, sent) in &waiting {
-        let (outcome, before) = match sent {
-            None => (HostRequestOutcome::Refused, "it was sent"),
-            Some(_) => (HostRequestOutcome::Unknown, "it reported the result"),
-        };
-        let result = HostRequestResult { id: id.clone(), outcome, message: format!("{why} before {before}") };
-        update.execute(params![id, to_sql(now.0), to_json(&result)?])?;
+        end_request(transaction, id, sent.is_some(), why, now)?;
     }
     Ok(waiting.len() as u64)
+}
+
+/// Ends a request without a result of its host. If it was sent, the host may do it all the same.
+fn end_request(
+    transaction: &Transaction<'_>,
+    id: &str,
+    is_sent: bool,
+    why: &str,
+    now: Timestamp,
+) -> Result<(), BoxError> {
+    let (outcome, before) = if is_sent {
+        (HostRequestOutcome::Unknown, "it reported the result")
+    } else {
+        (HostRequestOutcome::Refused, "it was sent")
+    };
+    let result = HostRequestResult { id: id.to_owned(), outcome, message: format!("{why} before {before}") };
+    transaction
+        .prepare_cached("UPDATE fleet_requests SET ended = ?2, result = ?3 WHERE id = ?1")?
+        .execute(params![id, to_sql(now.0), to_json(&result)?])?;
+    Ok(())
 }
 
 /// Requests that have expired before they were sent.
@@ -409,6 +437,33 @@ mod tests {
         let renamed = store.fleet_requests(Some("web"), 9).unwrap().remove(0).result.unwrap();
         assert_eq!(renamed.message, "the host joined as `attic` before it was sent");
         assert_eq!(store.due_fleet_requests("attic", 9, Timestamp(21)).unwrap(), []);
+    }
+
+    #[test]
+    fn cancelled_request_is_not_sent() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        enrol(&store, "nas", "n");
+        for id in ["ab1", "ab2"] {
+            store.create_fleet_request("nas", &request(id, 100), 9, Timestamp(10)).unwrap();
+        }
+        let cancel = |id| store.cancel_fleet_request(id, Timestamp(11)).unwrap().map(|it| it.request.id);
+        assert_eq!(cancel("ab"), None, "two begin with it");
+        assert_eq!(cancel("ab1").as_deref(), Some("ab1"));
+        assert_eq!(cancel("ab1"), None, "it has ended");
+        let due = store.due_fleet_requests("nas", 9, Timestamp(12)).unwrap();
+        assert_eq!(due.into_iter().map(|it| it.id).collect::<Vec<_>>(), ["ab2"]);
+        assert_eq!(cancel("ab").as_deref(), Some("ab2"), "it may be sent again");
+        assert_eq!(store.due_fleet_requests("nas", 9, Timestamp(13)).unwrap(), []);
+        let all = store.fleet_requests(None, 9).unwrap().into_iter().map(|it| it.result.unwrap());
+        let all: Vec<_> = all.map(|it| (it.outcome, it.message)).collect();
+        let said = |text: &str| format!("it was cancelled before {text}");
+        assert_eq!(
+            all,
+            [
+                (HostRequestOutcome::Unknown, said("it reported the result")),
+                (HostRequestOutcome::Refused, said("it was sent")),
+            ]
+        );
     }
 
     #[test]

@@ -61,6 +61,8 @@ pub(super) enum Error {
     NoSuchKey(String),
     #[error("there is no open invite `{0}`")]
     NoSuchInvite(String),
+    #[error("there is no request `{0}` without a result")]
+    NoSuchRequest(String),
     /// A collector did not answer, or refused.
     #[error("{0}")]
     Collector(String),
@@ -140,6 +142,7 @@ impl Error {
             | Self::NoCollector
             | Self::NoSuchKey(_)
             | Self::NoSuchInvite(_)
+            | Self::NoSuchRequest(_)
             | Self::NoSuchRoute(_)
             | Self::NoSuchToken(_) => StatusCode::NOT_FOUND,
             Self::ReportNeeded => StatusCode::PRECONDITION_REQUIRED,
@@ -176,6 +179,7 @@ impl Error {
             Self::Replayed(_) => "replayed",
             Self::NoSuchKey(_) => "noSuchKey",
             Self::NoSuchInvite(_) => "noSuchInvite",
+            Self::NoSuchRequest(_) => "noSuchRequest",
             Self::Collector(_) => "collector",
             Self::FleetFull(_) => "fleetFull",
             Self::NoSuchRoute(_) => "noSuchRoute",
@@ -214,6 +218,7 @@ impl Error {
             Self::NotEnrolled(_) | Self::Replayed(_) => Some("docs/fleet.md says how hosts join"),
             Self::NoSuchKey(_) => Some("GET /api/v1/fleet/keys lists the keys"),
             Self::NoSuchInvite(_) => Some("GET /api/v1/fleet/keys lists the invites"),
+            Self::NoSuchRequest(_) => Some("GET /api/v1/fleet/requests lists the requests"),
             Self::ReportNeeded => Some("send the report without `If-None-Match`"),
             Self::FleetFull(_) => Some("remove hosts there with `driftless fleet remove HOST`"),
             Self::NoSuchRoute(_) => Some("docs/api.md lists the routes"),

@@ -38,6 +38,9 @@ const MOST_SENT: u64 = 10;
 const LIST_MOST: u64 = 1000;
 const LIST_DEFAULT: u64 = 100;
 
+/// The digits that an id needs at least, so that a slip cancels nothing.
+const SHORTEST_ID: usize = 8;
+
 /// The longest text of a revision or commit, in characters.
 const LONGEST_REVISION: usize = 100;
 
@@ -192,6 +195,23 @@ pub(super) async fn list(
     let limit = limit.unwrap_or(LIST_DEFAULT).min(LIST_MOST);
     let stored = read(&shared.store, move |store| store.fleet_requests(host.as_deref(), limit)).await?;
     Ok(Json(stored.into_iter().map(FleetRequest::of).collect()))
+}
+
+/// Cancels a request that has no result yet. Its id may be shortened.
+pub(super) async fn cancel(
+    State(shared): State<Shared>,
+    Extension(note): Extension<AuditNote>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Error> {
+    let (wanted, now) = (id.clone(), shared.clock.now());
+    let cancelled = if id.len() < SHORTEST_ID {
+        None
+    } else {
+        read(&shared.store, move |store| store.cancel_fleet_request(&wanted, now)).await?
+    };
+    let Some(StoredRequest { host, request, .. }) = cancelled else { return Err(Error::NoSuchRequest(id)) };
+    note.set(&format!("{host}: {}", described(&request)));
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Stores the results in a signed report. Returns a sentence about those that are new.

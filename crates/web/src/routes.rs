@@ -603,6 +603,16 @@ fn fleet_membership() -> Vec<Operation> {
         .answers(200, List("FleetRequest"), "The requests with their results.")
         .fails(404, "This agent accepts no reports.")
         .stores(),
+        Operation::new(
+            "delete",
+            "/api/v1/fleet/requests/{id}",
+            delete(fleet_requests::cancel),
+            "Cancel a request to a host",
+            Needs::Admin,
+        )
+        .audited("cancel request")
+        .answers(204, Nothing, "It is not sent any more.")
+        .stores(),
     ]
 }
 

@@ -1,4 +1,4 @@
-//! `driftless fleet requests`: the requests of a collector to its hosts, with their results.
+//! `driftless fleet requests`: the requests of a collector to its hosts, with their results. It also cancels one.
 
 use clap::Args;
 
@@ -9,7 +9,7 @@ use super::remove::NoHostName;
 use crate::cli::{
     client::Client,
     context::{Context, ExitStatus},
-    error::Error,
+    error::{CommandError, Error},
     options::{Output, ServerArgs},
     output::{json, print, yaml},
     screen::{Colours, Paint, plain},
@@ -17,12 +17,29 @@ use crate::cli::{
     table::{Cell, Table},
 };
 
-/// Show the requests to enrolled hosts with their results, newest first.
+/// The digits of an id in the table, which suffice to cancel the request.
+const SHORT_ID: usize = 12;
+
+/// A text that cannot be the id of a request.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is no id of a request")]
+struct NoRequestId(String);
+
+impl CommandError for NoRequestId {
+    fn help(&self) -> Option<String> {
+        Some("`driftless fleet requests` lists the requests".to_owned())
+    }
+}
+
+/// Show the requests to enrolled hosts with their results, newest first, or cancel one.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct FleetRequestsArgs {
     /// Only this host.
     #[arg(long, value_name = "HOST")]
     only: Option<String>,
+    /// Cancel the request with this id: it is not sent any more. Needs the scope admin.
+    #[arg(long, value_name = "ID", conflicts_with = "only")]
+    cancel: Option<String>,
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -31,6 +48,15 @@ pub(in crate::cli) struct FleetRequestsArgs {
 }
 
 pub(super) async fn requests(args: &FleetRequestsArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
+    if let Some(id) = &args.cancel {
+        if id.is_empty() || !id.chars().all(|letter| letter.is_ascii_hexdigit()) {
+            return Err(NoRequestId(id.clone()).into());
+        }
+        let client = Client::new(&args.server, context.environment)?;
+        client.delete(&format!("/api/v1/fleet/requests/{id}")).await?;
+        context.screen.say(format!("the request {} is not sent any more", plain(id)));
+        return Ok(ExitStatus::Success);
+    }
     let query = match &args.only {
         Some(host) if !HostIdentity::is_name(host) => return Err(NoHostName(host.clone()).into()),
         Some(host) => format!("?host={host}"),
@@ -53,7 +79,7 @@ fn table(requests: &[FleetRequest], width: Option<usize>, now: Timestamp, colour
     if requests.is_empty() {
         return "no requests; `driftless fleet request HOST sync APP` makes one\n".to_owned();
     }
-    let mut table = Table::new(0, &["AGE", "HOST", "REQUEST", "APPLICATION", "BY", "STATE"]);
+    let mut table = Table::new(0, &["AGE", "HOST", "REQUEST", "APPLICATION", "BY", "ID", "STATE"]);
     for it in requests {
         let paint = match it.result.as_ref().map(|result| result.outcome) {
             Some(HostRequestOutcome::Accepted) => Paint::Good,
@@ -67,6 +93,7 @@ fn table(requests: &[FleetRequest], width: Option<usize>, now: Timestamp, colour
             format!("{}{to}", it.request.kind.word()).into(),
             plain(it.request.application.as_str()).into(),
             plain(&it.request.actor.to_string()).into(),
+            plain(it.request.id.get(..SHORT_ID).unwrap_or(&it.request.id)).into(),
             Cell::painted(paint, plain(&it.state(now))),
         ]);
     }
@@ -113,11 +140,11 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[1],
-            "5s   nas   rollback to 3  shop         agent  waits for the next report of the host"
+            "5s   nas   rollback to 3  shop         agent  0a  waits for the next report of the host"
         );
         assert_eq!(
             lines[2],
-            "5s   nas   sync           shop         agent  refused: this host does not allow sync"
+            "5s   nas   sync           shop         agent  0a  refused: this host does not allow sync"
         );
         assert!(table(&[], None, now, Colours::Off).starts_with("no requests"));
     }

@@ -70,6 +70,9 @@ pub struct HostReport {
     /// The words of the requests that the host allows a collector. Later releases may have others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allows: Vec<String>,
+    /// The problems of the agent itself, one sentence each. None in reports of older agents.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
 }
 
 /// One followed repository.
@@ -213,6 +216,7 @@ impl Default for HostReport {
             released: false,
             requests: Vec::new(),
             allows: Vec::new(),
+            problems: Vec::new(),
         }
     }
 }
@@ -293,6 +297,7 @@ impl HostReport {
         }
         self.requests.clear();
         self.allows.clear();
+        self.problems.clear();
         self.page.clear();
         for message in self.messages().filter(|message| !message.is_empty()) {
             "it has a problem".clone_into(message);
@@ -318,6 +323,7 @@ impl HostReport {
         }
         self.applications.truncate(MOST_APPLICATIONS);
         self.repositories.truncate(MOST_PARTS);
+        self.problems.truncate(MOST_PARTS);
         self
     }
 
@@ -349,6 +355,9 @@ impl HostReport {
         if self.requests.len() > MOST_PARTS || self.allows.len() > MOST_PARTS {
             return wrong("requests", &format!("or `allows` has more than {MOST_PARTS} entries"));
         }
+        if self.problems.len() > MOST_PARTS {
+            return wrong("problems", &format!("has more than {MOST_PARTS} entries"));
+        }
         if self.repositories.len() > MOST_PARTS || self.labels.len() > MOST_PARTS {
             return wrong("repositories", &format!("or `labels` has more than {MOST_PARTS} entries"));
         }
@@ -374,7 +383,8 @@ impl HostReport {
         let texts = repositories.chain(applications).chain(labels).chain([self.agent_version.as_str()]);
         let texts = texts.chain([self.engine_version.as_str(), self.page.as_str()]);
         let requests = self.requests.iter().flat_map(|it| [it.id.as_str(), it.message.as_str()]);
-        let texts = texts.chain(requests).chain(self.allows.iter().map(String::as_str));
+        let words = self.allows.iter().chain(&self.problems).map(String::as_str);
+        let texts = texts.chain(requests).chain(words);
         if texts.clone().any(is_long) {
             return wrong("message", &format!("or another text has more than {LONGEST_TEXT} characters"));
         }
@@ -388,7 +398,7 @@ impl HostReport {
         let repositories = self.repositories.iter_mut().map(|repository| &mut repository.message);
         let applications = self.applications.iter_mut().map(|application| &mut application.message);
         let requests = self.requests.iter_mut().map(|result| &mut result.message);
-        repositories.chain(applications).chain(requests)
+        repositories.chain(applications).chain(requests).chain(&mut self.problems)
     }
 }
 
@@ -422,6 +432,8 @@ mod tests {
             HostReport { agent_version: "1".repeat(501), ..report() },
             HostReport { allows: vec!["sync".to_owned(); 101], ..report() },
             HostReport { allows: vec!["\u{1b}[2J".to_owned()], ..report() },
+            HostReport { problems: vec!["\u{1b}[2J".to_owned()], ..report() },
+            HostReport { problems: vec![String::new(); 101], ..report() },
             HostReport { agent_version: "1\u{1b}[2J".to_owned(), ..report() },
             HostReport { page: "javascript:alert(1)".to_owned(), ..report() },
             HostReport { engine_version: "1\u{1b}[2J".to_owned(), ..report() },

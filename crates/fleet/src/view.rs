@@ -61,7 +61,7 @@ pub enum HostState {
     Degraded,
     /// Three heartbeats are missing: the state of its applications is unknown.
     Stale,
-    /// A repository or an application is not as Git says.
+    /// A repository or an application is not as Git says, or the agent has a problem.
     OutOfSync,
     /// An application is on its way, or not observed yet.
     Progressing,
@@ -294,7 +294,8 @@ fn reported_state(report: &HostReport) -> (HostState, String) {
     let incomplete = unobserved.chain(report.unread()).map(|reason| (HostState::Progressing, reason));
     let worst = applications.chain(repositories).min_by_key(|(state, _)| *state);
     let worst = worst.map(|(state, (name, message))| (state, sentence(name, message)));
-    match worst.into_iter().chain(incomplete).min_by_key(|(state, _)| *state) {
+    let problems = report.problems.iter().map(|problem| (HostState::OutOfSync, problem.clone()));
+    match worst.into_iter().chain(incomplete).chain(problems).min_by_key(|(state, _)| *state) {
         Some((state, reason)) if state != HostState::Healthy => (state, reason),
         Some(_) | None => (HostState::Healthy, String::new()),
     }
@@ -348,6 +349,17 @@ mod tests {
 
     fn states(reports: Vec<LastReport>, expected: &[String]) -> Vec<(String, HostState)> {
         view(reports, expected, NOW).into_iter().map(|host| (host.name, host.state)).collect()
+    }
+
+    #[test]
+    fn problem_of_the_agent_is_the_reason_of_its_host() {
+        let mut last = host("nas", SyncStatus::Synced, HealthStatus::Healthy, 10);
+        let problem = "configuration: line 3: unknown key".to_owned();
+        Arc::make_mut(&mut last.report).problems = vec![problem.clone()];
+        let seen = view(vec![last.clone()], &[], NOW).remove(0);
+        assert_eq!((seen.state, seen.reason), (HostState::OutOfSync, problem));
+        Arc::make_mut(&mut last.report).applications[0].health = HealthStatus::Degraded;
+        assert_eq!(view(vec![last], &[], NOW)[0].state, HostState::Degraded, "that is worse");
     }
 
     #[test]

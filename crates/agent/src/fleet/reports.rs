@@ -110,8 +110,19 @@ impl ReportSource {
             released: self.is_released,
             requests: Vec::new(),
             allows: self.requests.allowed.iter().map(|kind| kind.word().to_owned()).collect(),
+            problems: self.problems(),
         };
         report.within_limits()
+    }
+
+    /// The problems of the agent itself. That a place takes no report is left out: the place that takes this one knows better.
+    fn problems(&self) -> Vec<String> {
+        let readiness = self.handle.readiness();
+        let is_lost = !readiness.state && !readiness.message.is_empty();
+        let lost = is_lost.then_some(readiness.message);
+        let problems = self.handle.problems().list().into_iter().filter(|problem| problem.subject != SUBJECT);
+        let problems = problems.map(|problem| format!("{}: {}", problem.subject, problem.message));
+        lost.into_iter().chain(problems).collect()
     }
 }
 

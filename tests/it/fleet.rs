@@ -26,7 +26,11 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
-use crate::sample::{self, NOON, agent, commit, publish, shop};
+use crate::{
+    program::Program,
+    sample::{self, NOON, agent, commit, publish, shop},
+    tls,
+};
 
 const CONFIGURED: &str = "0123456789abcdef0123456789abcdef";
 
@@ -392,6 +396,16 @@ async fn full_collector_refuses_and_the_host_says_so() {
     assert!(collector.store.remove_fleet_host("large").unwrap());
     until("the host reports", || host.handle.problems().list().is_empty()).await;
     assert_eq!(collector.hosts()[0].name, "nas");
+}
+
+#[tokio::test]
+async fn untrusted_certificate_of_a_collector_is_a_problem() {
+    let mut program = Program::new();
+    let url = tls::start(&mut program).await;
+    let host = Host::start("nas", "a1", &[&url], None);
+    until("the certificate is refused", || host.error(0).contains("`report.caFile`")).await;
+    until("the problem is seen", || !host.handle.problems().list().is_empty()).await;
+    program.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

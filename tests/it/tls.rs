@@ -55,7 +55,7 @@ async fn curl(arguments: &[&str]) -> (i32, String) {
 }
 
 /// An agent with TLS and a token, and the address of its API.
-async fn start(program: &mut Program) -> String {
+pub(crate) async fn start(program: &mut Program) -> String {
     let (cert, key) = certificate(program, "first");
     let (in_use, in_use_key) = (program.path("tls.crt"), program.path("tls.key"));
     replace(&cert, &in_use);

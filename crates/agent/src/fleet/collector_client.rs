@@ -26,6 +26,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 /// The largest answer to a report that is read, in bytes.
 const LARGEST_ANSWER: usize = 16 * 1024;
 
+/// The beginning of the words of TLS about a certificate that is not trusted. The error itself is within one of input and output.
+const UNTRUSTED: &str = "invalid peer certificate";
+
 /// The longest message of a collector, in characters.
 const LONGEST_MESSAGE: usize = 300;
 
@@ -240,11 +243,14 @@ impl CollectorSender {
 }
 
 fn unreachable(error: &reqwest::Error) -> ReportError {
-    ReportError::Unreachable(if error.is_timeout() {
-        "it did not answer in time".to_owned()
-    } else {
-        root_cause(error).unwrap_or_else(|| "the connection broke".to_owned())
-    })
+    if error.is_timeout() {
+        return ReportError::Unreachable("it did not answer in time".to_owned());
+    }
+    match root_cause(error) {
+        Some(cause) if cause.starts_with(UNTRUSTED) => ReportError::Certificate(cause),
+        Some(cause) => ReportError::Unreachable(cause),
+        None => ReportError::Unreachable("the connection broke".to_owned()),
+    }
 }
 
 /// The status and the beginning of the body of an answer.

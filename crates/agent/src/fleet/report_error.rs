@@ -22,6 +22,12 @@ pub enum ReportError {
     /// The collector does not answer.
     #[error("no collector answers: {0}")]
     Unreachable(String),
+    /// The certificate of the collector is not one that this host trusts.
+    #[error(
+        "the certificate of the collector is not trusted ({0}): name the file with its authority in `caFile` of the place, or in \
+         `report.caFile`, or correct the URL"
+    )]
+    Certificate(String),
     /// The collector answers with an error.
     #[error("it answered {status}: {message}")]
     Refused {
@@ -80,6 +86,7 @@ impl ReportError {
         match self {
             Self::Token(_)
             | Self::CaFile(_)
+            | Self::Certificate(_)
             | Self::Foreign(_)
             | Self::NotJoined { .. }
             | Self::Key(_)

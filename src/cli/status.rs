@@ -185,7 +185,7 @@ pub fn render_status(
     colours: Colours,
 ) -> String {
     if applications.is_empty() {
-        return "no applications: the agent has not read its repository yet, or found no application in it\n"
+        return "no applications: the agent has not read its repository yet, or found none for this host in it\n"
             .to_owned();
     }
     // The message says what to do, so it gets the room.

@@ -79,8 +79,17 @@ pub(super) async fn status(args: &FleetStatusArgs, context: &Context<'_>) -> Res
 fn text(status: &FleetStatus, width: Option<usize>, now: Timestamp, colours: Colours) -> String {
     let FleetStatus { accepts, hosts, targets, source } = status;
     let mut text = String::new();
+    // The line of a source that cannot be read says why no host is known.
+    let is_unread = source.as_ref().is_some_and(|source| !source.error.is_empty());
     if !accepts && source.is_none() {
-        text.push_str("this agent accepts no reports: set `fleet: {accept: true}` in its configuration\n");
+        // A host that reports is no collector, and need not be one.
+        if targets.is_empty() {
+            text.push_str(
+                "this agent accepts no reports: set `fleet: {accept: true}` in its configuration\n",
+            );
+        }
+    } else if hosts.is_empty() && is_unread {
+        text.push_str("no host is known\n");
     } else if hosts.is_empty() {
         text.push_str("no host has reported yet: set `report: {to: URL}` in the configuration of a host\n");
     } else {
@@ -367,6 +376,31 @@ mod tests {
                 "  another machine reports as `nas`"
             ]
         );
+    }
+
+    #[test]
+    fn fleet_without_hosts_is_explained() {
+        let target = TargetStatus {
+            to: "https://hub".to_owned(),
+            last_sent: None,
+            error: String::new(),
+            warning: String::new(),
+            blocked: false,
+            signed: false,
+        };
+        let source = SourceStatus { error: "refused".to_owned(), ..SourceStatus::default() };
+        let first = |status: &FleetStatus| {
+            let text = text(status, None, Timestamp(1), Colours::Off);
+            text.lines().next().unwrap_or_default().to_owned()
+        };
+        let mut status = FleetStatus::default();
+        assert!(first(&status).starts_with("this agent accepts no reports: set"));
+        status.targets = vec![target];
+        assert_eq!(first(&status), "this host reports to https://hub, not yet");
+        status.accepts = true;
+        assert!(first(&status).starts_with("no host has reported yet: set"));
+        status.source = Some(source);
+        assert_eq!(first(&status), "no host is known");
     }
 
     #[test]

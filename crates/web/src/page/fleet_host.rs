@@ -278,7 +278,7 @@ fn application_row(
             td { code { (Text(application.deployed_commit().map_or("", CommitId::short))) } }
             td data-label="drift" { (application.drift) }
             td.text { (Text(&application.message)) }
-            @if has_requests { td { (request_links(report, &application.name)) } }
+            @if has_requests { td { (request_links(report, application)) } }
         }
     }
 }

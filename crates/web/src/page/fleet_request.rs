@@ -6,7 +6,7 @@ use axum::{
     extract::{Path, State},
     response::{IntoResponse, Response},
 };
-use driftless_fleet::HostReport;
+use driftless_fleet::{ApplicationReport, HostReport};
 use driftless_model::{AppName, HostRequestKind};
 use http::{StatusCode, header};
 use maud::{Markup, html};
@@ -66,12 +66,15 @@ fn parse(word: &str) -> Option<HostRequestKind> {
     HostRequestKind::ALL.into_iter().find(|(known, _)| *known == word).map(|(_, kind)| kind)
 }
 
-/// Links to the pages that ask, for an application and all requests that the host allows.
-pub(super) fn request_links(report: &HostReport, app: &AppName) -> Markup {
+/// Links to the pages that ask, for an application and all requests that the host allows and that make sense now. To resume makes
+/// sense also without a suspension: it ends a pin, which reports do not have.
+pub(super) fn request_links(report: &HostReport, application: &ApplicationReport) -> Markup {
+    let app = &application.name;
     let query = query_of(app.as_str());
+    let is_idle = |kind| kind == HostRequestKind::Suspend && application.suspended == Some(true);
     html! {
         @for (word, kind) in HostRequestKind::ALL {
-            @if report.allows(kind) {
+            @if report.allows(kind) && !is_idle(kind) {
                 a href={ (Text(&report.host)) "/" (word) "?" (query) }
                     aria-label={ (label(kind)) " " (Text(app)) } { (label(kind)) }
                 " "
@@ -169,4 +172,38 @@ async fn check(shared: &Shared, name: &str, kind: HostRequestKind, app: &str) ->
         return Err(Error::NoSuchApplication(AppName(app.to_owned())));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use driftless_model::{HealthStatus, SyncStatus};
+
+    use super::*;
+
+    #[test]
+    fn suspended_application_is_not_suspended_again() {
+        let allows = HostRequestKind::ALL.map(|(word, _)| word.to_owned()).to_vec();
+        let report = HostReport { host: "nas".to_owned(), allows, ..HostReport::default() };
+        let links = |suspended| {
+            let application = ApplicationReport {
+                name: AppName::from("shop"),
+                repository: "infra".to_owned(),
+                sync: SyncStatus::Synced,
+                health: HealthStatus::Healthy,
+                suspended: Some(suspended),
+                well: true,
+                revision: None,
+                revision_commit: None,
+                commit: None,
+                failed: None,
+                images: None,
+                failed_images: None,
+                message: String::new(),
+                drift: 0,
+            };
+            request_links(&report, &application).into_string()
+        };
+        assert!(links(false).contains("nas/suspend") && links(false).contains("nas/resume"));
+        assert!(!links(true).contains("nas/suspend") && links(true).contains("nas/resume"));
+    }
 }

@@ -47,7 +47,9 @@ pub(super) fn parse_lifetime(
     let span = parse_duration(text).map_err(|error| Error::Malformed(format!("`expiresIn`: {error}")))?;
     if span.is_zero() || span > longest {
         let days = longest.as_secs() / (24 * 60 * 60);
-        return Err(Error::Malformed(format!("`expiresIn` must be longer than 0s and at most {days} days")));
+        return Err(Error::Malformed(format!(
+            "the time to expire (`expiresIn`) must be longer than 0s and at most {days} days"
+        )));
     }
     Ok(span)
 }
@@ -71,7 +73,8 @@ mod tests {
         assert_eq!(lifetime(None), Ok(day));
         assert_eq!(lifetime(Some("7d")), Ok(7 * day));
         for wrong in ["0s", "8d"] {
-            assert!(lifetime(Some(wrong)).unwrap_err().contains("at most 7 days"), "{wrong}");
+            let error = lifetime(Some(wrong)).unwrap_err();
+            assert!(error.starts_with("the time to expire") && error.contains("at most 7 days"), "{error}");
         }
         assert!(lifetime(Some("soon")).unwrap_err().contains("`expiresIn`"));
     }

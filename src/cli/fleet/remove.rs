@@ -29,7 +29,8 @@ pub(super) struct NoHostName(pub(super) String);
 
 impl CommandError for NoHostName {
     fn help(&self) -> Option<String> {
-        Some("`driftless fleet status` lists the hosts".to_owned())
+        let help = "it has letters, digits, `.`, `-` and `_`, and begins with a letter or digit; `driftless fleet status` lists the hosts";
+        Some(help.to_owned())
     }
 }
 
@@ -41,4 +42,15 @@ pub(super) async fn remove(args: &FleetRemoveArgs, context: &Context<'_>) -> Res
     client.delete(&format!("/api/v1/fleet/hosts/{}", args.host)).await?;
     context.screen.say(format!("{} is forgotten until it reports again", args.host));
     Ok(ExitStatus::Success)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allowed_letters_of_a_name_are_named() {
+        let help = NoHostName("my nas".to_owned()).help().unwrap();
+        assert!(help.contains("letters, digits, `.`, `-` and `_`"), "{help}");
+    }
 }

@@ -105,7 +105,8 @@ pub(super) async fn wait(args: &FleetWaitArgs, context: &Context<'_>) -> Result<
         if left.is_zero() {
             break;
         }
-        spinner.show(&format!("waiting for {} hosts: {}", missing.len(), plain(&missing[0])));
+        let hosts = if missing.len() == 1 { "host" } else { "hosts" };
+        spinner.show(&format!("waiting for {} {hosts}: {}", missing.len(), plain(&missing[0])));
         sleep(LOOK_EVERY.min(left)).await;
         match look(&mut picture, &goal, context).await {
             Ok(now_missing) => missing = now_missing,

@@ -34,7 +34,8 @@ pub struct LastReport {
     pub conflict: Option<NameConflict>,
 }
 
-/// A second machine with the name of a host, whose reports are refused while the first is fresh; or one with its key that is refused.
+/// A second machine with the name of a host. Its reports are refused while the first is fresh. Or a machine with the key of the host
+/// that is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NameConflict {

@@ -172,7 +172,7 @@ impl Store {
         })
     }
 
-    /// Ends the request whose id begins with these digits, so that it is not sent any more. Returns it as it was. `None`: there is
+    /// Ends the request with an id that begins with these digits, so that it is not sent any more. Returns it as it was. `None`: there is
     /// none without a result, or several.
     pub fn cancel_fleet_request(&self, id: &str, now: Timestamp) -> Result<Option<StoredRequest>, Error> {
         self.write(WHAT, Durability::Power, |transaction| {

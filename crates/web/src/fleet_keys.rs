@@ -195,7 +195,7 @@ pub(super) async fn invite(
     Ok((StatusCode::CREATED, Json(created)).into_response())
 }
 
-/// The named token of an actor, whose invites end with it. `None`: it has none.
+/// The named token of an actor. Its invites end with it. `None`: the actor has none.
 ///
 /// # Errors
 ///

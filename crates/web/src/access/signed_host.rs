@@ -15,7 +15,7 @@ use crate::{error::Error, peer::Peer, shared::read};
 /// A signed request that is refused.
 pub(crate) struct HostRefusal {
     pub(crate) error: Error,
-    /// The enrolled host whose name or key the machine uses.
+    /// The enrolled host of the name or key that the machine uses.
     pub(crate) host: Option<String>,
     /// A sentence for the admin of the collector, if it uses the key. Empty: it does not.
     pub(crate) reason: String,
@@ -116,7 +116,7 @@ impl Authenticator {
     }
 }
 
-/// The sentence about a host whose counters are not higher than those that were there.
+/// The sentence about a machine with counters that are not higher than those that were there.
 const COPIED: &str = "a machine with its key reports with lower counters and is refused: its disk was copied, so remove the state directory of \
                       one of both and join it with another name; if the copy is gone, restart the agent of this host";
 

@@ -857,6 +857,16 @@ async fn waiting_request_can_be_cancelled() {
     let (action, _, result, detail) = collector.audit().pop().unwrap();
     assert_eq!((action.as_str(), result), ("cancel request", AuditResult::Accepted));
     assert_eq!(detail, format!("nas: sync shop (request {})", made.request.id));
+
+    // On the page.
+    let (_, answer) = collector.request("nas", json!({ "kind": "sync", "application": "shop" })).await;
+    let made: driftless_web::FleetRequest = serde_json::from_str(&answer).unwrap();
+    let path = format!("/fleet-requests/{}", made.request.id);
+    let (status, page) = collector.ask(Method::GET, &path, "").await;
+    assert!(status == StatusCode::OK && page.contains("Cancel sync shop on nas?"), "{page}");
+    let (status, answer) = collector.form(&path, "", Some("http://hub")).await;
+    assert_eq!(status, StatusCode::SEE_OTHER, "{answer}");
+    assert_eq!(collector.ask(Method::GET, &path, "").await.0, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]

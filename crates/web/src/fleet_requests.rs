@@ -35,7 +35,7 @@ const MOST_WAITING: u64 = 100;
 const MOST_SENT: u64 = 10;
 
 /// The most requests in a list, and their number by default.
-const LIST_MOST: u64 = 1000;
+pub(super) const LIST_MOST: u64 = 1000;
 const LIST_DEFAULT: u64 = 100;
 
 /// The digits that an id needs at least, so that a slip cancels nothing.
@@ -86,6 +86,11 @@ impl FleetRequest {
     pub(super) fn of(stored: StoredRequest) -> Self {
         let StoredRequest { host, request, created, sent, ended, result } = stored;
         Self { host, request, created, sent, ended, result }
+    }
+
+    /// Whether it may still be sent or has no result yet, so that it can be cancelled.
+    pub(super) fn is_open(&self, now: Timestamp) -> bool {
+        self.ended.is_none() && (self.sent.is_some() || self.request.expires > now)
     }
 
     /// The state in one sentence.
@@ -203,6 +208,12 @@ pub(super) async fn cancel(
     Extension(note): Extension<AuditNote>,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Error> {
+    cancel_request(&shared, &note, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Cancels the request with this id, and returns the name of its host.
+pub(super) async fn cancel_request(shared: &Shared, note: &AuditNote, id: String) -> Result<String, Error> {
     let (wanted, now) = (id.clone(), shared.clock.now());
     let cancelled = if id.len() < SHORTEST_ID {
         None
@@ -211,7 +222,7 @@ pub(super) async fn cancel(
     };
     let Some(StoredRequest { host, request, .. }) = cancelled else { return Err(Error::NoSuchRequest(id)) };
     note.set(&format!("{host}: {}", described(&request)));
-    Ok(StatusCode::NO_CONTENT)
+    Ok(host)
 }
 
 /// Stores the results in a signed report. Returns a sentence about those that are new.

@@ -206,7 +206,7 @@ fn requests(shown: &HostData, now: Timestamp) -> Markup {
                                 th scope="col" { "State" }
                             }
                         }
-                        tbody { @for it in &shown.requests { (request_row(it, shown.at, now)) } }
+                        tbody { @for it in &shown.requests { (request_row(it, shown, now)) } }
                     }
                 }
             }
@@ -214,15 +214,22 @@ fn requests(shown: &HostData, now: Timestamp) -> Markup {
     }
 }
 
-/// A request with its state `at` a time.
-fn request_row(it: &FleetRequest, at: Timestamp, now: Timestamp) -> Markup {
+/// A request with its state, and a link to cancel it if it has no result.
+fn request_row(it: &FleetRequest, shown: &HostData, now: Timestamp) -> Markup {
     html! {
         tr {
             td { (it.request.kind.word()) @if let Some(to) = &it.request.to { " to " (Text(to)) } }
             td { (Text(&it.request.application)) }
             td data-label="by" { (Text(&it.request.actor)) }
             td { (RelativeTime { at: it.created, now }) }
-            td.text { (Text(it.state(at))) }
+            td.text {
+                (Text(it.state(shown.at)))
+                @if shown.may_ask && it.is_open(shown.at) {
+                    " "
+                    a href={ "../fleet-requests/" (it.request.id) }
+                        aria-label={ "Cancel the request " (it.request.id) } { "Cancel" }
+                }
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ mod compare;
 mod crashes;
 pub(super) mod failure;
 mod fleet;
+mod fleet_cancel;
 mod fleet_host;
 mod fleet_invite;
 mod fleet_request;
@@ -61,6 +62,9 @@ pub(super) fn routes() -> Vec<GuardedRoute> {
         read("/fleet/{name}/{kind}", get(fleet_request::ask)),
         GuardedRoute::new("post", "/fleet/{name}/{kind}", post(fleet_request::act), Needs::Admin)
             .audited("request host"),
+        GuardedRoute::new("get", fleet_cancel::ROUTE, get(fleet_cancel::ask), Needs::Admin),
+        GuardedRoute::new("post", fleet_cancel::ROUTE, post(fleet_cancel::act), Needs::Admin)
+            .audited("cancel request"),
         GuardedRoute::new("get", fleet_invite::ROUTE, get(fleet_invite::ask), Needs::Admin),
         GuardedRoute::new("post", fleet_invite::ROUTE, post(fleet_invite::act), Needs::Admin)
             .audited("withdraw invite"),

@@ -245,7 +245,9 @@ fn compare(report: &mut Report, before: Rendering, after: Rendering, (base, head
     // With these errors the agent removes nothing: an application that the head does not show may be there.
     let (is_head_unknown, has_new_errors) = (!after.errors.is_empty(), !new.is_empty());
     let why_unknown = |app: &RenderedApp| Some((app.spec.name.clone(), after.why_unknown(&app.spec)?));
-    let kept: BTreeMap<AppName, String> = before.applications.iter().filter_map(why_unknown).collect();
+    let unclear: BTreeMap<AppName, String> = before.applications.iter().filter_map(why_unknown).collect();
+    let why_kept = |app: &RenderedApp| Some((app.spec.name.clone(), after.why_kept(&app.spec)?));
+    let kept: BTreeMap<AppName, String> = before.applications.iter().filter_map(why_kept).collect();
     let repeated: BTreeSet<AppName> = [&before, &after].into_iter().flat_map(repeated_names).collect();
     let key = |app: RenderedApp| {
         let folder = Some(app.spec.path.clone()).filter(|_| repeated.contains(&app.spec.name));
@@ -262,7 +264,7 @@ fn compare(report: &mut Report, before: Rendering, after: Rendering, (base, head
         let (from, to) = (before.get(key), after.get(key));
         let path = to.or(from).map(|it| it.spec.path.clone()).unwrap_or_default();
         let mut app = report::application(&key.0, &path);
-        match (from, to, kept.get(&key.0)) {
+        match (from, to, unclear.get(&key.0)) {
             (None, Some(to), _) if is_base_unknown && mistakes(&to.findings()).is_none() => {
                 app.note = Some("the base cannot be rendered, so the changes are unknown".to_owned());
                 report::errors_mended(&mut app);
@@ -275,6 +277,7 @@ fn compare(report: &mut Report, before: Rendering, after: Rendering, (base, head
             (Some(_), None, Some(why)) => {
                 app.error = Some(format!("the head cannot tell whether it has left: {why}"));
             }
+            (Some(_), None, None) if kept.contains_key(&key.0) => app.note = kept.get(&key.0).cloned(),
             (from, to, _) => compare_application(&mut app, from, to, &mask, context),
         }
         report.apps.push(app);

@@ -256,6 +256,21 @@ fn application_that_the_agent_keeps_is_no_removal() {
     let expected = "its folder is now part of the application `sites`, which has errors";
     assert!(out.contains(expected), "{out}");
 
+    // The same with a new application that has no errors.
+    let clone = Clone::new();
+    let pod =
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: a, image: 'web:1'}]}\n";
+    clone.commit(&[("sites/pod.yaml", Some(pod))]);
+    let (code, out, _) = clone.run(&with(&["--fail-on", "removed"]));
+    assert!(code == 0 && !out.contains("removed"), "{code}: {out}");
+    for expected in ["now part of the application `sites`;", "its removal waits for `driftless remove shop`"] {
+        assert!(out.contains(expected), "{out}");
+    }
+    // Without its manifest it has left.
+    clone.commit(&[("sites/shop/compose.yaml", None)]);
+    let (code, out, _) = clone.run(&with(&["--fail-on", "removed"]));
+    assert!(code == 1 && out.contains("application shop: removed"), "{code}: {out}");
+
     let clone = Clone::new();
     let id = clone.git(&["rev-parse", "HEAD"]);
     clone.git(&["rm", "-q", "-r", "sites/shop"]);

@@ -339,6 +339,33 @@ async fn application_replaced_by_files_of_other_kinds_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn application_split_next_to_a_file_of_another_tool_goes() {
+    let catalog = ("shop/catalog-info.yaml", "apiVersion: backstage.io/v1alpha1\nkind: Component\n");
+    let blog_files = ("blog/compose.yaml", BLOG);
+    let it = deployed(true, "", &[("shop/compose.yaml", SHOP), catalog, blog_files]).await;
+    it.git.push_files("Ada", &[("shop/web/compose.yaml", SHOP), catalog, blog_files]);
+    minutes(5).await;
+    assert_eq!(it.containers(&app()), 1, "{}", it.story());
+    let message = it.listed(&app()).unwrap().status.message.clone();
+    assert!(message.contains("`shop/catalog-info.yaml` has only kinds of another tool"), "{message}");
+    assert!(message.contains("`driftless remove shop`"), "{message}");
+    it.ask(RequestKind::Remove(Removal::KeepVolumes)).await;
+    minutes(5).await;
+    assert_eq!(it.containers(&app()), 0, "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn application_moved_to_the_folder_above_is_removed() {
+    let blog_files = ("blog/compose.yaml", BLOG);
+    let settings = ("media/shop/.config/shop.yaml", "a: b\n");
+    let it = deployed(true, "", &[("media/shop/compose.yaml", SHOP), blog_files]).await;
+    it.git.push_files("Ada", &[("media/compose.yaml", BLOG), settings, blog_files]);
+    minutes(5).await;
+    assert_eq!(it.containers(&app()), 0, "{}", it.story());
+    assert_eq!(it.containers(&"media".into()), 1, "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
 async fn application_below_a_new_one_with_errors_is_kept() {
     let shop = ("shop/compose.yaml", SHOP);
     for prune in [true, false] {

@@ -32,9 +32,9 @@ pub(crate) struct RepositoryView {
     pub(crate) empty_folder: Option<String>,
     /// The errors about files and folders that cannot be read. Each is of interest to an application that was found there.
     pub(crate) unread_files: Vec<Finding>,
-    /// The folders of applications below which no other one was looked for.
+    /// See [`Discovery::unsearched`](driftless_manifest::Discovery::unsearched).
     pub(crate) unsearched: Vec<String>,
-    /// Why applications that are not in the view may be missing by mistake, apart from those that one above takes in.
+    /// Why applications that are not in the view may be missing by mistake, apart from those that `unsearched` may hide.
     pub(crate) doubts: BTreeMap<AppName, String>,
     pub(crate) state: Arc<RepositoryState>,
     /// The settings of the repository at the newest commit whose `driftless.yaml` has no mistake. `None`: there was none
@@ -108,11 +108,17 @@ impl RepositoryView {
 
     /// Why an application that is not in the view may be missing by mistake.
     pub(crate) fn doubt(&self, known: &KnownApplication) -> Option<String> {
-        let above = || {
-            let above = self.application_above(known)?;
-            Some(format!("{}; if that is a mistake, {APART}", taken_in(known, above)))
+        let hidden = || {
+            let file = self.unsearched_path(known)?;
+            Some(match self.application_above(known) {
+                Some(above) => format!("{}; if that is a mistake, {APART}", taken_in(known, above)),
+                None => format!(
+                    "`{file}` has only kinds of another tool, so its folder is no application any more; if that is a mistake, restore \
+                     the manifest"
+                ),
+            })
         };
-        self.doubts.get(&known.app).cloned().or_else(above)
+        self.doubts.get(&known.app).cloned().or_else(hidden)
     }
 
     /// The errors about unreadable files that may be the reason why an application is not in the view.
@@ -120,19 +126,17 @@ impl RepositoryView {
         self.unread_files.iter().filter(move |unread| may_hide(&unread.location.file, known.path()))
     }
 
+    /// A path in the folder of a known application because of which it may be missing by mistake.
+    fn unsearched_path(&self, known: &KnownApplication) -> Option<&String> {
+        self.unsearched.iter().find(|path| may_hide(path, known.path()))
+    }
+
     /// The application in a folder above that of a known one, because of which the known one was not looked for. Its manifest may be
-    /// there by mistake.
+    /// there by mistake. `None` also if the folder of the known one has no manifest any more.
     fn application_above(&self, known: &KnownApplication) -> Option<&Rendered> {
-        let is_above = |folder: &String| {
-            let below = known.path().strip_prefix(folder.as_str());
-            below.is_some_and(|rest| if folder.is_empty() { !rest.is_empty() } else { rest.starts_with('/') })
-        };
+        self.unsearched_path(known)?;
         let mut all = self.applications.values();
-        let hides = |rendered: &&Arc<Rendered>| {
-            let folder = &rendered.spec.path;
-            is_above(folder) && self.unsearched.contains(folder)
-        };
-        all.find(hides).map(Arc::as_ref)
+        all.find(|rendered| rendered.spec.has_below(known.path())).map(Arc::as_ref)
     }
 
     /// Whether the commit cannot decide that an application has left: the application rejects it, and no commit that it accepted can

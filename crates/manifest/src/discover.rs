@@ -10,7 +10,7 @@ use crate::{
     kustomize_bases, same_names, shared_manifests,
     unreadable::{
         UnreadContent, read_error, submodule_at_or_above, unread_at_or_above, unread_content,
-        unread_submodule,
+        unread_submodule, unsearched_below,
     },
 };
 use driftless_files::{
@@ -77,8 +77,8 @@ pub struct Discovery {
     /// and the templates of Helm charts. Most are of no interest, but an application that was found there, or behind one, must not
     /// be treated as removed.
     pub unread_files: Vec<Finding>,
-    /// The folders of applications below which no other one was looked for, so that one that was found there before is not treated
-    /// as removed while the one above has errors.
+    /// Files with the names of manifests, and submodules, that lie below an application, and files of other tools in folders that are
+    /// no applications. One that was found there before ([`may_hide`](crate::may_hide)) may be missing by mistake.
     pub unsearched: Vec<String>,
     /// Folders below the search depth with a Compose file or a kustomization, so that an application which was moved there is not
     /// treated as removed. Also those that applications may use, which no finding names.
@@ -235,7 +235,7 @@ impl<'a> Search<'a> {
     fn application_or_below(&mut self, folder: &str, entries: &[(String, Entry)], depth: usize) {
         match self.content(folder, entries) {
             FolderContent::Application(format, files, findings) => {
-                self.unsearched.push(folder.to_owned());
+                self.unsearched.extend(unsearched_below(self.files, folder, depth));
                 self.add(folder, format, files, findings, &Configured::default());
             }
             FolderContent::OtherTools(files) => self.other_tools_or_below(folder, entries, depth, files),
@@ -323,7 +323,7 @@ impl<'a> Search<'a> {
         let before = self.found.len();
         let mut names = folder.rsplit('/').take(DEEPEST - depth);
         if names.any(|name| ASIDE.contains(&name)) {
-            self.unsearched.push(folder.to_owned());
+            self.unsearched.extend(unsearched_below(self.files, folder, depth));
         } else {
             self.folders_below(folder, entries, depth);
         }
@@ -331,10 +331,8 @@ impl<'a> Search<'a> {
             return self.add(folder, Format::Kubernetes, files, Vec::new(), &Configured::default());
         }
         // They may have replaced the manifests of an application that was deployed.
-        let why = Missed::OtherTool;
-        let unread = files.iter().map(|path| error(path, why.message()).help(why.advice()));
-        self.unread_files.extend(unread);
-        self.missed.extend(files.into_iter().map(|path| (why, path)));
+        self.unsearched.extend(files.iter().cloned());
+        self.missed.extend(files.into_iter().map(|path| (Missed::OtherTool, path)));
     }
 
     /// Searches a folder that has files that cannot be read as YAML, and no manifest.

@@ -1,6 +1,7 @@
 //! Files with the names of manifests that cannot be read, and the applications that they may hide.
 
 use driftless_files::{Entry, Files, LARGEST_MANIFEST, broken_link, paths};
+use driftless_kubernetes::kustomize::is_kustomization;
 use driftless_model::{Finding, Location};
 use driftless_yaml::{self as yaml, Limits};
 
@@ -74,7 +75,32 @@ fn at_and_above(path: &str) -> impl Iterator<Item = &str> {
 pub fn may_hide(unread: &str, folder: &str) -> bool {
     let is_above = folder.strip_prefix(unread).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     let inside = if folder.is_empty() { Some(unread) } else { unread.strip_prefix(&format!("{folder}/")) };
-    let is_manifest =
-        |name: &str| !name.contains('/') && [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end));
-    is_above || inside.is_some_and(|name| name.starts_with(".env") || is_manifest(name))
+    is_above || inside.is_some_and(|name| !name.contains('/') && is_like_manifest(name))
+}
+
+/// Whether a file has the name of a manifest, or of a file of variables, which may name Compose files.
+fn is_like_manifest(name: &str) -> bool {
+    let is_data = [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end));
+    is_data || name.starts_with(".env") || is_kustomization(name)
+}
+
+/// The files with the names of manifests, and the submodules, in the folders below that of an application.
+pub(crate) fn unsearched_below(files: &dyn Files, folder: &str, depth: usize) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, entry) in files.list(folder).unwrap_or_default() {
+        let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+        match entry {
+            Entry::Folder if depth > 0 && !name.starts_with('.') => {
+                let inside = files.list(&path).unwrap_or_default().into_iter();
+                let manifests = inside.filter(|(name, entry)| {
+                    matches!(entry, Entry::File { .. }) && is_like_manifest(name)
+                });
+                found.extend(manifests.map(|(name, _)| format!("{path}/{name}")));
+                found.extend(unsearched_below(files, &path, depth - 1));
+            }
+            Entry::Submodule => found.push(path),
+            Entry::Folder | Entry::File { .. } => {}
+        }
+    }
+    found
 }

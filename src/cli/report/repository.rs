@@ -272,13 +272,29 @@ impl Rendering {
         if let Some(unread) = unread {
             return Some(unread.to_string());
         }
-        let is_above = |folder: &String| folder.is_empty() || spec.path.starts_with(&format!("{folder}/"));
-        let hides = |app: &&RenderedApp| {
-            let folder = &app.spec.path;
-            app.rendered.stack.is_none() && is_above(folder) && self.unsearched.contains(folder)
-        };
-        let above = self.applications.iter().find(hides)?;
+        let above = self.application_above(spec).filter(|above| above.rendered.stack.is_none())?;
         Some(format!("its folder is now part of the application `{}`, which has errors", above.spec.name))
+    }
+
+    /// Why the agent removes an application that it does not have only when a user confirms that.
+    pub(in crate::cli) fn why_kept(&self, spec: &AppSpec) -> Option<String> {
+        let file = self.unsearched_path(spec)?;
+        let why = match self.application_above(spec) {
+            Some(above) => format!("its folder is now part of the application `{}`", above.spec.name),
+            None => format!("`{file}` has only kinds of another tool, so its folder is no application"),
+        };
+        Some(format!("{why}; its removal waits for `driftless remove {}`", spec.name))
+    }
+
+    /// The application above the folder of another one, because of which that one was not looked for.
+    fn application_above(&self, spec: &AppSpec) -> Option<&RenderedApp> {
+        self.unsearched_path(spec)?;
+        self.applications.iter().find(|above| above.spec.has_below(&spec.path))
+    }
+
+    /// A path in the folder of an application because of which it may be missing by mistake.
+    fn unsearched_path(&self, spec: &AppSpec) -> Option<&String> {
+        self.unsearched.iter().find(|path| manifest::may_hide(path, &spec.path))
     }
 }
 

@@ -539,6 +539,20 @@ async fn suspended_application_has_no_failed_image_check() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn suspension_does_not_shorten_failed_image_checks() {
+    let it = Simulation::of(&compose("web:1", "digest"));
+    it.synced_with_tip().await;
+    minutes(30).await;
+    let since = it.image_status().failure.unwrap().since;
+    assert!(since.is_some());
+    it.ask(RequestKind::Suspend).await;
+    minutes(30).await;
+    it.ask(RequestKind::Resume).await;
+    minutes(30).await;
+    assert_eq!(it.image_status().failure.unwrap().since, since);
+}
+
+#[tokio::test(start_paused = true)]
 async fn suspended_application_asks_no_registry() {
     let mut it = Simulation::idle_at(Clock::starting_at(NOON));
     it.settings.policy.suspended = true;

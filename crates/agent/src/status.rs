@@ -56,7 +56,14 @@ impl StatusInputs<'_> {
     /// The images whose registries are asked for newer ones.
     pub(crate) fn images(&self, target: &TargetRevision) -> Vec<ImageUpdateStatus> {
         let Some(stack) = self.desired.applicable_stack() else { return Vec::new() };
-        image_update_status(self.record, &followed_images(stack, &target.policy), self.now)
+        let mut images = image_update_status(self.record, &followed_images(stack, &target.policy), self.now);
+        // A failure says nothing about a registry that is not asked.
+        if target.policy.suspended || self.other_owner.is_some() {
+            for image in &mut images {
+                image.failure = None;
+            }
+        }
+        images
     }
 
     /// The images that run, and those of the failed commit.

@@ -5,7 +5,7 @@
 
 use driftless_model::{
     Application, ApplicationStatus, ConditionType, DriftAction, HealthStatus, IncidentKind, InstanceStatus,
-    OperationPhase, WorkloadStatus,
+    OperationPhase, UpdateMode, WorkloadStatus,
 };
 
 /// Whether the problem of an incident of this kind, which the status does not show, may come back before anything has been well.
@@ -37,8 +37,8 @@ pub(crate) fn is_out_of_sight(kind: IncidentKind, application: &Application) -> 
             let mut drifts = status.drift.iter();
             drifts.any(|drift| spec.policy.suspended || drift.action != DriftAction::Report)
         }
-        // Nobody looks for images of a suspended application.
-        IncidentKind::ImageCheckFailed if spec.policy.suspended => true,
+        // Nobody looks for images of a suspended application, and a limit of questions is no answer.
+        IncidentKind::ImageCheckFailed if spec.policy.suspended || fails_to_update(status) => true,
         // Nor for those of a commit that cannot be applied.
         IncidentKind::ImageAvailable | IncidentKind::ImageCheckFailed => {
             is_problem(ConditionType::Rendered) || is_problem(ConditionType::Trusted)
@@ -51,6 +51,12 @@ pub(crate) fn is_out_of_sight(kind: IncidentKind, application: &Application) -> 
         | IncidentKind::CredentialExpiring
         | IncidentKind::RecoverRequired => false,
     }
+}
+
+/// Whether a registry has given no answer about an image that follows it. An image without the platform is one.
+fn fails_to_update(status: &ApplicationStatus) -> bool {
+    let mut followed = status.images.iter().filter(|image| image.mode == UpdateMode::Apply);
+    followed.any(|image| image.failure.as_ref().is_some_and(|failure| failure.reason != "NoPlatform"))
 }
 
 /// Whether a running container of an application has crashed twice or more, and has not run for long enough to forget that. It

@@ -14,8 +14,8 @@ use tracing::Instrument;
 use driftless_clock::Clock;
 use driftless_docker::{Docker, ImageQuestion, NewestImage, RegistryError};
 use driftless_model::{
-    AvailableImage, EventKind, ImageRef, ImageUpdate, Observed, ObservedSwarm, Policy, Record, Stack,
-    Timestamp, UpdateMode,
+    AvailableImage, EngineKind, EventKind, ImageRef, ImageUpdate, Observed, ObservedSwarm, Policy, Record,
+    Stack, Timestamp, UpdateMode,
 };
 use driftless_plan::{
     RegistryAnswer, followed_images, image_check, limit_image_pause, next_image_update, note_failed_check,
@@ -90,15 +90,18 @@ impl ImageUpdates {
         let FollowedStack { stack, policy, observed } = followed;
         let leads = observed.swarm.as_deref().is_some_and(ObservedSwarm::is_leader);
         let has_led = std::mem::replace(&mut self.leads, leads);
+        // The leader asks the registries, and may get an answer.
+        if policy.engine == EngineKind::Swarm && !leads {
+            for known in record.followed_images.values_mut() {
+                known.failure = None;
+            }
+        }
         note_running_images(record, stack, &followed_images(stack, policy), observed, has_led)
     }
 
     /// Drops the questions that are under way: until this agent may ask again, another one may deploy newer images than their
-    /// answers. A failure of the last ones says nothing about a registry that is not asked.
-    pub(crate) fn stop_asking(&mut self, record: &mut Record) {
-        for known in record.followed_images.values_mut() {
-            known.failure = None;
-        }
+    /// answers. A failure stays in the record: a suspension is no answer.
+    pub(crate) fn stop_asking(&mut self, _record: &Record) {
         for image in self.questions.keys() {
             self.asked.remove(image);
         }

@@ -513,6 +513,13 @@ fn registry_that_refuses_for_a_day_is_one_incident() {
     assert!(incident.message.contains("shop:prod: the registry refuses the login"), "{incident:?}");
     let open = kept(opened);
     assert_eq!(judge(&open, refused(), DAY + 600), []);
+    // A limit of questions in between is no answer.
+    let mut limited = open.clone();
+    for minute in 500..560 {
+        let changes = judge(&limited, failing(UpdateMode::Apply, Some("TooManyRequests")), DAY + minute);
+        assert!(changes.iter().all(|it| matches!(it, IncidentChange::Keep(_))), "{changes:?}");
+        limited = if changes.is_empty() { limited } else { kept(changes) };
+    }
     let ended = kept(judge(&open, shop(HealthStatus::Healthy, 0), DAY + 601));
     let over = judge(&ended, shop(HealthStatus::Healthy, 0), DAY + 602);
     assert!(matches!(over[..], [IncidentChange::Notify(IncidentPhase::Recovered, _)]), "{over:?}");

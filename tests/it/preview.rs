@@ -263,7 +263,7 @@ fn application_that_the_agent_keeps_is_no_removal() {
     clone.commit(&[("sites/pod.yaml", Some(pod))]);
     let (code, out, _) = clone.run(&with(&["--fail-on", "removed"]));
     assert!(code == 0 && !out.contains("removed"), "{code}: {out}");
-    for expected in ["now part of the application `sites`;", "its removal waits for `driftless remove shop`"] {
+    for expected in ["now part of the application `sites`;", "waits for `driftless remove shop`"] {
         assert!(out.contains(expected), "{out}");
     }
     // Without its manifest it has left.

@@ -12,6 +12,9 @@ use crate::error::chain;
 /// The time limit of a short call of the store about a folder.
 const LONGEST_CALL: Duration = Duration::from_mins(1);
 
+/// The time limit of the wait for files that are written. The copy itself goes on, and a later round finds its files.
+const LONGEST_WRITE: Duration = Duration::from_mins(10);
+
 /// The turn at a disk, for one work at a time. Work goes on when the wait for it ends, and the next one waits for it: a disk that hangs
 /// takes one thread, and not one more at each try until none is left for anything else. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -37,7 +40,7 @@ impl DiskTurn {
         folder: &Path,
         call: impl FnOnce() -> Result<T, store::Error> + Send + 'static,
     ) -> Result<T, String> {
-        let Ok(called) = timeout(LONGEST_CALL, self.write(call)).await else {
+        let Ok(called) = timeout(LONGEST_CALL, self.block(call)).await else {
             return Err(format!(
                 "the disk of {} does not answer: check it, for example with `df`; the agent goes on when it answers",
                 folder.display()
@@ -49,13 +52,29 @@ impl DiskTurn {
     /// Makes a call of the store that writes: many files take long on a slow disk. An error is in words.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
+        folder: &Path,
         call: impl FnOnce() -> Result<T, store::Error> + Send + 'static,
     ) -> Result<T, String> {
-        let written = self.take(async move {
-            let written = spawn_blocking(call).await;
-            written.map_err(|error| error.to_string())?.map_err(|error| chain(&error))
+        let Ok(written) = timeout(LONGEST_WRITE, self.block(call)).await else {
+            return Err(format!(
+                "the files of {} are still being written after {} minutes: check the disk, for example with \
+                 `df`; the agent goes on when they are there",
+                folder.display(),
+                LONGEST_WRITE.as_secs() / 60
+            ));
+        };
+        written
+    }
+
+    async fn block<T: Send + 'static>(
+        &self,
+        call: impl FnOnce() -> Result<T, store::Error> + Send + 'static,
+    ) -> Result<T, String> {
+        let called = self.take(async move {
+            let called = spawn_blocking(call).await;
+            called.map_err(|error| error.to_string())?.map_err(|error| chain(&error))
         });
-        written.await
+        called.await
     }
 }
 
@@ -111,6 +130,15 @@ mod tests {
             Ok(())
         });
         timeout(Duration::from_secs(1), slow).await.unwrap_err();
-        assert_eq!(turn.write(|| Ok(1)).await, Ok(1));
+        assert_eq!(turn.write(Path::new("/srv/shop"), || Ok(1)).await, Ok(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wait_for_files_on_a_disk_that_hangs_ends() {
+        let turn = DiskTurn::default();
+        let hanging = turn.take(pending::<Result<(), String>>());
+        timeout(Duration::from_secs(1), hanging).await.unwrap_err();
+        let error = turn.write(Path::new("/srv/shop"), || Ok(())).await.unwrap_err();
+        assert!(error.starts_with("the files of /srv/shop are still being written"), "{error}");
     }
 }

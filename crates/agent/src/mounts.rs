@@ -211,19 +211,23 @@ async fn require_folders(
     observed: &Observed,
 ) -> Result<(), String> {
     let containers = target.workloads.values().flat_map(Workload::containers);
-    let wanted: BTreeSet<&str> = containers.flat_map(Container::app_folders).collect();
+    let wanted: BTreeSet<String> = containers.flat_map(Container::app_folders).map(str::to_owned).collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
     let mut mounted: BTreeMap<String, String> = BTreeMap::new();
     for instance in observed.containers() {
-        for path in instance.config.app_folders().filter(|path| wanted.contains(path)) {
+        for path in instance.config.app_folders().filter(|path| wanted.contains(*path)) {
             mounted.entry(path.to_owned()).or_insert_with(|| instance.name.clone());
         }
-    }
-    if mounted.is_empty() {
-        return Ok(());
     }
     let (app, contents, target) = (context.name().clone(), context.contents().clone(), Arc::clone(target));
     let folder = contents.app_folder(&app);
     let look = move || {
+        // A disk that hangs is found here, within a minute: the time of the copies has a far higher limit.
+        for path in &wanted {
+            contents.app_folder(&app).join(path).symlink_metadata().ok();
+        }
         let paths: BTreeSet<&str> = mounted.keys().map(String::as_str).collect();
         let missing = contents.missing_app_folder(&app, &target.app_files, &paths);
         let missing = missing.and_then(|path| mounted.get_key_value(path));
@@ -313,7 +317,8 @@ async fn write(
     in_use: BTreeSet<String>,
 ) -> Result<Lacking, String> {
     let (directory, stack) = (context.contents().clone(), Arc::clone(stack));
-    disk.write(move || directory.prepare(&stack, &contents, &in_use)).await
+    let folder = directory.app_folder(context.name());
+    disk.write(&folder, move || directory.prepare(&stack, &contents, &in_use)).await
 }
 
 async fn write_older(
@@ -322,7 +327,8 @@ async fn write_older(
     contents: Arc<Contents>,
 ) -> Result<Lacking, String> {
     let (directory, services) = (context.contents().clone(), Arc::clone(services));
-    disk.write(move || directory.prepare_older(&services, &contents)).await
+    let folder = directory.app_folder(context.name());
+    disk.write(&folder, move || directory.prepare_older(&services, &contents)).await
 }
 
 /// Renders one application of one commit again, for the files that it mounts. A defect of the rendering leaves it without any.

@@ -113,8 +113,8 @@ impl RepositoryView {
             Some(match self.application_above(known) {
                 Some(above) => format!("{}; if that is a mistake, {APART}", taken_in(known, above)),
                 None => format!(
-                    "`{file}` has only kinds of another tool, so its folder is no application any more; if that is a mistake, restore \
-                     the manifest"
+                    "`{file}` has only kinds of another tool, so its folder is no application any more; \
+                     if that is a mistake, restore the manifest"
                 ),
             })
         };

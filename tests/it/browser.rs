@@ -543,6 +543,39 @@ async fn following_goes_on_after_an_error_and_a_restart() {
 
 #[tokio::test]
 #[ignore = "needs Chromium: make browser"]
+async fn output_before_a_restart_stays_if_the_page_learns_of_it_late() {
+    let served = served(vec![shop()], Access::loopback()).await;
+    let browser = Browser::open("light").await;
+    browser.visit(&served.url("/applications/shop/logs/shop-web-1")).await;
+    browser.press("f").await;
+    browser.shows("following").await;
+    wait_for_reader(&served.output).await;
+    served.output.0.send("the crash\n".to_owned()).unwrap();
+    browser.shows("the crash").await;
+    let next = "window.asked = 0; window.fetch = () => { window.asked++; \
+                return Promise.resolve(new Response('second run\\n', {headers: \
+                {'content-type': 'text/plain', 'driftless-started': '1800000000000'}})); }";
+    browser.run(next).await;
+    served.output.0.send(BREAK.to_owned()).unwrap();
+    browser.shows("the output has ended").await;
+    let lines =
+        "return [...document.querySelectorAll('#log > span')].map((it) => it.innerText.trim()).slice(2)";
+    let wanted = json!(["the crash", "— the container was started again —", "second run"]);
+    assert_eq!(browser.run(lines).await, wanted);
+    // The page learns of the run that it has shown.
+    let mut restarted = shop();
+    for workload in Arc::make_mut(&mut restarted.status.workloads).values_mut() {
+        workload.instances[0].started = Some(Timestamp(1_800_000_000_000));
+    }
+    served.publish([restarted]);
+    let is_known = "return document.getElementById('run').dataset.started === '1800000000000'";
+    browser.until("the page has the start", is_known).await;
+    assert_eq!(browser.run(lines).await, wanted);
+    assert_eq!(browser.run("return window.asked").await, 1);
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: make browser"]
 async fn silence_of_the_agent_is_shown_and_ends() {
     let served = served(vec![shop()], Access::loopback()).await;
     let browser = Browser::open("light").await;

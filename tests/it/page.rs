@@ -1080,6 +1080,8 @@ async fn page_of_logs_names_the_run_while_it_is_open() {
     let change = next().await;
     assert!(change["parts"]["run"].to_string().contains("1800000000000"), "{change}");
     assert_eq!(change["title"], "Logs of shop-web-1");
+    let logs = request("GET", "/api/v1/applications/shop/instances/shop-web-1/logs", "");
+    assert_eq!(ask(&router, logs).await.headers()["driftless-started"], "1800000000000");
     // The lines of a container that is gone stay.
     sample::publish(&inbox, []);
     let change = next().await;

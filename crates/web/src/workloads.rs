@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::StreamExt;
-use http::{header, request::Parts};
+use http::{HeaderValue, header, request::Parts};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -30,6 +30,9 @@ use driftless_model::{
     AppName, Application, EngineKind, InstanceStatus, PartStatus, Role, Timestamp, WorkloadName,
     WorkloadStatus,
 };
+
+/// The header with the start of the present run, as the agent knows it, in milliseconds since the Unix epoch.
+const STARTED: &str = "driftless-started";
 
 /// The application and the workload or instance in a route.
 pub(super) struct Names(AppName, String);
@@ -164,6 +167,8 @@ pub(super) async fn logs(
     Parameters(query): Parameters<LogQuery>,
 ) -> Result<Response, Error> {
     let permit = query.follow.then(|| shared.stream_permit()).transpose()?;
+    let application = shared.handle.application(&app)?;
+    let started = logged_container(&application, &name, &query)?.0.started;
     let stream = open_logs(&shared, &app, &name, &query).await?;
     let stopping = stopping.map(|Extension(it)| it).unwrap_or_default();
     // When the client disconnects, the body is dropped, which ends reading from the engine.
@@ -172,7 +177,11 @@ pub(super) async fn logs(
         part
     });
     let body = Body::from_stream(cut_off_at(stream, stopping.0.cancelled_owned()));
-    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response())
+    let mut response = ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response();
+    if let Some(started) = started {
+        response.headers_mut().insert(STARTED, HeaderValue::from(started.0));
+    }
+    Ok(response)
 }
 
 /// Opens the output of an instance.

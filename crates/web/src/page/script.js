@@ -214,12 +214,8 @@
     const pauses = { first: 3000, longest: 60000 };
     const read = async (signal, seen) => {
       const place = new URL(log.dataset.follow, location.href);
-      const run = started() ?? seen.run;
-      const isNext = run !== seen.run;
-      // The stream begins with the lines of this run that are there, also after a break.
-      const shown = [...log.children];
-      const again = isNext ? [] : shown.slice(shown.indexOf(seen.mark) + 1);
-      place.searchParams.set("tail", isNext ? most : Math.max(again.length, place.searchParams.get("tail")));
+      seen.page = started();
+      if (seen.isRead) place.searchParams.set("tail", most);
       // A proxy may answer with a page to log in, or lead to one.
       const answer = await fetch(place, { signal, redirect: "error" });
       if (!answer.ok || !answer.headers.get("content-type")?.startsWith("text/plain")) {
@@ -227,6 +223,13 @@
         error.isFinal = [401, 403].includes(answer.status);
         throw error;
       }
+      // The answer names the run of its lines: the stream of the page may bring it later.
+      const run = answer.headers.get("driftless-started") ?? seen.page ?? seen.run;
+      const isNext = run !== seen.run;
+      // The stream begins with the lines of this run that are there, also after a break.
+      const shown = [...log.children];
+      const again = isNext ? [] : shown.slice(shown.indexOf(seen.mark) + 1);
+      seen.isRead = true;
       tell("following");
       if (isNext) seen.mark = add("— the container was started again —");
       seen.run = run;
@@ -257,14 +260,14 @@
       if (!follow.checked) { tell(""); return; }
       running = new AbortController();
       const { signal } = running;
-      const seen = { run: started(), mark: null, pause: pauses.first };
+      const seen = { run: started(), page: undefined, mark: null, isRead: false, pause: pauses.first };
       tell("following");
       log.scrollTop = log.scrollHeight;
       while (!signal.aborted) {
         try {
           await read(signal, seen);
           tell("the output has ended");
-          while (!signal.aborted && [undefined, seen.run].includes(started())) await wait(1000);
+          while (!signal.aborted && [undefined, seen.run, seen.page].includes(started())) await wait(1000);
         } catch (error) {
           if (signal.aborted) return;
           if (error.isFinal) {

@@ -179,7 +179,7 @@ async fn refusal_that_the_host_ends_fails_no_commit() {
     lack(&it, &[]);
     it.synced_with_tip().await;
     assert_eq!(it.images(), ["db:1"], "{}", it.story());
-    // What runs is kept meanwhile.
+    // The running container is kept meanwhile.
     lack(&it, &[("db:2", "unknown or invalid runtime name: kata")]);
     let before = it.docker.transcript().len();
     let second = it.push(&with_data("db", &writer("db", "db:2", ""))).await;

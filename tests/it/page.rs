@@ -1066,10 +1066,10 @@ async fn page_of_logs_names_the_run_while_it_is_open() {
     let router = router(handle.with_logs(Arc::new(LastWords)), store, Access::loopback());
     let path = "/applications/shop/logs/shop-web-1";
     let loaded = page(&router, path).await;
-    let request = Request::get(format!("{path}?v={}", version_of(&loaded)))
+    let live = Request::get(format!("{path}?v={}", version_of(&loaded)))
         .header("host", "localhost")
         .header("accept", "text/event-stream");
-    let mut stream = ask(&router, request.body(Body::empty()).unwrap()).await.into_body();
+    let mut stream = ask(&router, live.body(Body::empty()).unwrap()).await.into_body();
     let mut next =
         async || timeout(Duration::from_secs(20), next_change(&mut stream)).await.expect("a change arrives");
     let mut restarted = shop();

@@ -556,7 +556,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     fn advance_image_updates(&mut self, target: &TargetRevision, observed: &Observed) -> bool {
         let may_ask = self.follows_images(target, observed);
         if !may_ask {
-            self.image_updates.stop_asking(self.record.get_mut());
+            self.image_updates.stop_asking();
         }
         let is_own = self.other_owner.reason().is_none();
         let Some(stack) = self.desired.applicable_stack().filter(|_| is_own) else { return false };

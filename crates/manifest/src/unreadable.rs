@@ -92,9 +92,8 @@ pub(crate) fn unsearched_below(files: &dyn Files, folder: &str, depth: usize) ->
         match entry {
             Entry::Folder if depth > 0 && !name.starts_with('.') => {
                 let inside = files.list(&path).unwrap_or_default().into_iter();
-                let manifests = inside.filter(|(name, entry)| {
-                    matches!(entry, Entry::File { .. }) && is_like_manifest(name)
-                });
+                let manifests = inside
+                    .filter(|(name, entry)| matches!(entry, Entry::File { .. }) && is_like_manifest(name));
                 found.extend(manifests.map(|(name, _)| format!("{path}/{name}")));
                 found.extend(unsearched_below(files, &path, depth - 1));
             }

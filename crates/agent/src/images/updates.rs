@@ -101,7 +101,7 @@ impl ImageUpdates {
 
     /// Drops the questions that are under way: until this agent may ask again, another one may deploy newer images than their
     /// answers. A failure stays in the record: a suspension is no answer.
-    pub(crate) fn stop_asking(&mut self, _record: &Record) {
+    pub(crate) fn stop_asking(&mut self) {
         for image in self.questions.keys() {
             self.asked.remove(image);
         }

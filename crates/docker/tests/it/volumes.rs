@@ -95,10 +95,10 @@ async fn no_container_is_created_on_a_volume_that_is_gone() {
 async fn anonymous_volumes_go_with_a_container_on_request() {
     let fake = FakeEngine::new();
     let engine = fake.connect();
-    let (one, guest) = (fake.run("report", "no"), fake.run("guest", "no"));
+    let [one, other, guest] = ["report", "exports", "guest"].map(|name| fake.run(name, "no"));
     // Some of its volumes are those of another container.
     fake.share_volumes(&guest);
-    for (id, with_volumes) in [(&one, true), (&one, false), (&guest, true)] {
+    for (id, with_volumes) in [(&one, true), (&other, false), (&guest, true)] {
         fake.end(id, "exited", 0);
         let container = ContainerRef::Id(id.clone(), fake.name(id));
         let removal = Action::RemoveInstance { container, with_volumes };

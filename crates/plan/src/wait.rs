@@ -250,12 +250,6 @@ impl Wait {
         Self::new(object, WaitReason::Blocked, sentence)
     }
 
-    /// The network is missing, and the engine would not create it.
-    pub(crate) fn network_refused(network: &str, why: &str) -> Self {
-        let object = WaitObject::Other { kind: "network", name: network.to_owned() };
-        Self::new(object, WaitReason::Blocked, format!("cannot be created: {why}"))
-    }
-
     /// `platform` is the one that the workload asks for.
     pub(crate) fn never_pulled(workload: &WorkloadName, image: &str, platform: Option<&Platform>) -> Self {
         let platform = platform.map(|platform| format!(" for {platform}")).unwrap_or_default();

@@ -6,9 +6,9 @@
 use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
 
 use driftless_model::{
-    AgentId, Build, Container, ContainerId, Endpoint, Format, Health, Image, Instance, IpNetwork,
-    LiveSettings, MountSource, Network, Observed, ObservedNetwork, ObservedVolume, Platform, Port, Readiness,
-    Resources, SpecHash, State, Timestamp, label,
+    AgentId, Build, Container, ContainerId, Endpoint, Format, Health, Image, Instance, LiveSettings,
+    MountSource, Observed, ObservedNetwork, ObservedVolume, Platform, Port, Readiness, Resources, SpecHash,
+    State, Timestamp, label,
 };
 
 use crate::action::{Action, AgentReplacement, ContainerRef, Creation, RequiredSignature};
@@ -51,8 +51,6 @@ pub enum Refusal {
     PortInUse(u16),
     #[error("the address {0} is already in use")]
     AddressInUse(String),
-    #[error("the subnet overlaps with that of {0}")]
-    SubnetInUse(String),
     #[error("{0} is not ours")]
     NotOurs(String),
     #[error("cannot join the namespace of {0}, which does not run")]
@@ -86,7 +84,6 @@ impl World {
                 if self.observed.networks.contains_key(name) {
                     return Err(Refusal::NameInUse(name.clone()));
                 }
-                self.hold_subnets(name, network)?;
                 let id = format!("net{}", self.next());
                 let spec = Some(SpecHash::of(network));
                 let (agent, compose) = (Some(agent.clone()), Some(network.clone()));
@@ -409,21 +406,6 @@ impl World {
             return Err(Refusal::HasEndpoints(name.to_owned()));
         }
         self.observed.networks.remove(name);
-        self.observed.held_subnets.remove(name);
-        Ok(())
-    }
-
-    /// Gives a network its subnets, of which no other bridge may have an address.
-    fn hold_subnets(&mut self, name: &str, network: &Network) -> Result<(), Refusal> {
-        let subnets: Vec<IpNetwork> = network.bridge_subnets().collect();
-        let mut others = self.observed.held_subnets.iter().filter(|(other, _)| *other != name);
-        let overlaps = |held: &IpNetwork| subnets.iter().any(|subnet| subnet.overlaps(*held));
-        if let Some((other, _)) = others.find(|(_, held)| held.iter().any(overlaps)) {
-            return Err(Refusal::SubnetInUse(other.clone()));
-        }
-        if !subnets.is_empty() {
-            self.observed.held_subnets.insert(name.to_owned(), subnets);
-        }
         Ok(())
     }
 

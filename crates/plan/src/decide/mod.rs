@@ -47,7 +47,7 @@ pub(crate) mod writers;
 /// |---|---|---|
 /// | `adopt` | `not_adopted` | `workloads`, which leaves these workloads to Docker Compose |
 /// | `images` | `pulls`, `missing_images`, `kept_without_image`, `is_fetching` | all after it: nothing is stopped for a commit that is not complete |
-/// | `resources::provide` | `provided`, `reconnected`, `kept_networks`, `removed_networks` | `preconditions`, `addresses` and `repair`: containers are created and connected after these steps; `remove_unused_networks` |
+/// | `resources::provide` | `provided`, `reconnected`, `kept_networks` | `preconditions`, `addresses` and `repair`: containers are created and connected after these steps |
 /// | `orphans` | `removed`, `returning` | `preconditions`, `writers` and `addresses`: names, ports and data become free, or are about to be used again |
 /// | `jobs` and `workloads` | `removed`, `stopped`, `started` and waits, for each workload that is planned later; `workloads` also `without_turn` | the workloads after it, and the removals |
 /// | `remove_unused_networks`, `remove_volumes` | steps | nobody: they come after the removal of all containers |

@@ -218,10 +218,8 @@ fn reconnect(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) -
             (None, Some(_)) => ("disconnected".to_owned(), "connected".to_owned()),
             (None, None) => continue,
         };
-        // A network that is being replaced or removed in this round has its own steps for those attached.
-        let is_replaced =
-            draft.reconnected.contains_key(&instance.id) && draft.provided.contains_key(network);
-        if is_replaced || draft.removed_networks.contains(network) {
+        // A network that is being replaced in this round has its own steps for those attached.
+        if draft.reconnected.contains_key(&instance.id) && draft.provided.contains_key(network) {
             continue;
         }
         // It cannot be had for now; that is said where networks are planned.

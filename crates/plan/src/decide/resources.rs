@@ -7,13 +7,12 @@ use std::{collections::BTreeMap, time::Duration};
 
 use driftless_model::{
     Attachment, HookRecord, Instance, IpNetwork, Network, ObservedNetwork, ObservedVolume, Removal, SpecHash,
-    Stack, Subject, Volume,
+    Stack, Volume,
 };
 
 use crate::{
     action::Action,
     cause::Cause,
-    decide::waves,
     draft::{Draft, heal::Difference},
     facts::{
         Facts,
@@ -21,7 +20,6 @@ use crate::{
             forbidden_owner, former_owner, is_as_wanted, is_left_behind, is_own, is_prune_protected,
             is_usable_network, other_owner,
         },
-        standing::is_up,
     },
     fields::{diff::FieldDifference, resources::volume_differences},
     wait::{Wait, WaitObject},
@@ -29,8 +27,6 @@ use crate::{
 
 /// From this version of its API on, Docker refuses a subnet with bits of a host, such as `172.20.0.1/16`, and a range outside of its subnet.
 const STRICT_SUBNETS: (u16, u16) = (1, 44);
-/// The options of a network with the name of an interface that only one network can have.
-const INTERFACE_OPTIONS: [&str; 2] = ["com.docker.network.bridge.name", "parent"];
 /// The interval at which it is looked who uses the volumes of an application that is removed with them.
 const LOOK_AT_USERS: Duration = Duration::from_secs(5);
 
@@ -75,16 +71,14 @@ pub(crate) fn provide(draft: &mut Draft<'_>) {
             },
         }
     }
-    let (mut missing, mut changed) = (BTreeMap::new(), BTreeMap::new());
+    let mut changed = BTreeMap::new();
     for (name, network) in facts.target.stack.networks.iter().filter(|(name, _)| is_due(name)) {
         match facts.observed.networks.get(name) {
             None if network.external && facts.observed.engine_traits.is_swarm_worker => {
                 draft.wait(Wait::network_missing_on_worker(name));
             }
             None if network.external => draft.wait(Wait::external_missing("network", name)),
-            None => {
-                missing.insert(name, network);
-            }
+            None => create_network(draft, name, network),
             Some(found) => match other_owner(facts, found) {
                 Some(owner)
                     if (network.external || is_left_behind(facts, found))
@@ -107,14 +101,12 @@ pub(crate) fn provide(draft: &mut Draft<'_>) {
                 }
                 None if is_as_wanted(network, found) => {}
                 None => {
-                    changed.insert(name, (network, Some(found)));
+                    changed.insert(name, (network, found));
                 }
             },
         }
     }
-    let dropped = dropped_networks(draft.facts, &missing);
-    create_networks(draft, missing, &mut changed, &dropped);
-    replace_networks(draft, changed, dropped);
+    replace_networks(draft, changed);
 }
 
 /// Plans the removal of our networks that the stack does not name and nothing is attached to.
@@ -127,9 +119,7 @@ pub(crate) fn remove_unused_networks(draft: &mut Draft<'_>) {
         // The reached stack may still need it.
         let is_needed = |it: &Stack| it.networks.contains_key(name);
         let is_held = !draft.missing_images.is_empty() && draft.facts.target.reached.is_some_and(is_needed);
-        let is_planned = draft.removed_networks.contains(name);
-        let is_kept = is_needed(draft.facts.target.stack) || is_held || !network.foreign.is_empty();
-        if !is_ours || is_planned || is_kept {
+        if !is_ours || is_needed(draft.facts.target.stack) || is_held || !network.foreign.is_empty() {
             continue;
         }
         let attached = draft.facts.observed.instances.values().filter(|it| it.networks.contains_key(name));
@@ -228,78 +218,29 @@ fn network_creation(draft: &Draft<'_>, name: &str, network: &Network) -> Action 
     Action::CreateNetwork { name: name.to_owned(), network: network.clone(), project, addresses: None }
 }
 
-/// Creates the networks that are missing. One that needs a range or an interface of a network which leaves in this round is created with
-/// those that change.
-fn create_networks<'a>(
-    draft: &mut Draft<'a>,
-    missing: BTreeMap<&'a String, &'a Network>,
-    changed: &mut ChangedNetworks<'a>,
-    dropped: &LeavingNetworks<'a>,
-) {
-    let facts = draft.facts;
-    for (name, network) in missing {
-        if let Some(wait) = reason_too_new(facts, name, network) {
-            draft.wait(wait);
-            continue;
-        }
-        let cause = if facts.is_network_at_rest(name) {
-            draft.heal(Difference::missing_network(name))
-        } else {
-            Some(Cause::Missing)
-        };
-        let Some(cause) = cause else { continue };
-        if changed.keys().chain(dropped.keys()).any(|other| is_in_the_way(facts, other, network)) {
-            changed.insert(name, (network, None));
-        } else if let Some(why) = refused_subnet(facts, name, network, |_| false) {
-            draft.wait(Wait::network_refused(name, &why));
-        } else {
-            let creation = network_creation(draft, name, network);
-            let step = draft.push(creation, cause, vec![]);
-            draft.provided.insert(name.clone(), step);
-        }
+fn create_network(draft: &mut Draft<'_>, name: &str, network: &Network) {
+    if let Some(wait) = reason_too_new(draft.facts, name, network) {
+        draft.wait(wait);
+        return;
+    }
+    let cause = if draft.facts.is_network_at_rest(name) {
+        draft.heal(Difference::missing_network(name))
+    } else {
+        Some(Cause::Missing)
+    };
+    if let Some(cause) = cause {
+        let creation = network_creation(draft, name, network);
+        let step = draft.push(creation, cause, vec![]);
+        draft.provided.insert(name.to_owned(), step);
     }
 }
 
-/// Networks that Git has changed, as it wants them and as they are; and networks that are missing and need a range of those, which are
-/// `None` as they are.
-type ChangedNetworks<'a> = BTreeMap<&'a String, (&'a Network, Option<&'a ObservedNetwork>)>;
-
-/// Networks that are removed.
-type LeavingNetworks<'a> = BTreeMap<&'a String, &'a ObservedNetwork>;
-
-/// The networks of ours that Git does not name any more, as after a rename, and whose range or interface a missing one needs. Their
-/// containers wait for that one, so these networks cannot wait for the removal of their containers.
-fn dropped_networks<'a>(
-    facts: &'a Facts<'a>,
-    missing: &BTreeMap<&'a String, &'a Network>,
-) -> LeavingNetworks<'a> {
-    let stack = facts.target.stack;
-    let can_leave = |instance: &Instance| {
-        instance.agent == *facts.target.agent
-            && facts.observed.own.as_ref() != Some(&instance.id)
-            && stack.workloads.contains_key(&instance.instance.workload)
-    };
-    let is_protected = |found: &ObservedNetwork| {
-        found.compose.as_ref().is_some_and(|network| is_prune_protected(&network.labels))
-    };
-    let is_dropped = |name: &String, found: &ObservedNetwork| {
-        is_own(facts, found)
-            && !stack.networks.contains_key(name)
-            && found.foreign.is_empty()
-            && !is_protected(found)
-            && attached_to(facts, name).all(can_leave)
-            && missing.values().any(|network| is_in_the_way(facts, name, network))
-    };
-    facts.observed.networks.iter().filter(|(name, found)| is_dropped(name, found)).collect()
-}
+/// Networks that Git has changed, as it wants them and as they are.
+type ChangedNetworks<'a> = BTreeMap<&'a String, (&'a Network, &'a ObservedNetwork)>;
 
 /// A network cannot be changed: everybody leaves, it is created again, and those who stay come back. Containers are
 /// kept; their addresses change.
-fn replace_networks<'a>(
-    draft: &mut Draft<'a>,
-    mut changed: ChangedNetworks<'a>,
-    mut dropped: LeavingNetworks<'a>,
-) {
+fn replace_networks<'a>(draft: &mut Draft<'a>, mut changed: ChangedNetworks<'a>) {
     let facts = draft.facts;
     draft.kept_networks.extend(changed.keys().map(|name| (*name).clone()));
     if !draft.missing_images.is_empty() || facts.is_held_by_hooks {
@@ -307,34 +248,39 @@ fn replace_networks<'a>(
         return;
     }
     changed.retain(|name, (network, found)| {
-        let Some(wait) = reason_to_keep(facts, name, network, *found) else { return true };
+        let Some(wait) = reason_to_keep(facts, name, network, found) else { return true };
         draft.wait(wait);
         false
     });
     // One that stays keeps its subnets, which another one may want.
     loop {
-        dropped.retain(|name, _| {
-            let mut missing = changed.values().filter(|(_, found)| found.is_none());
-            missing.any(|(network, _)| is_in_the_way(facts, name, network))
+        let refused = changed.iter().find_map(|(name, (network, _))| {
+            refused_subnet(facts, name, network, &changed).map(|why| (*name, why))
         });
-        let is_leaving = |other: &String| changed.contains_key(other) || dropped.contains_key(other);
-        let refused = changed.iter().find_map(|(name, (network, found))| {
-            refused_subnet(facts, name, network, is_leaving).map(|why| (*name, found.is_some(), why))
-        });
-        let Some((name, is_present, why)) = refused else { break };
-        let refused = if is_present { Wait::subnet_refused } else { Wait::network_refused };
-        draft.wait(refused(name, &why));
+        let Some((name, why)) = refused else { break };
+        draft.wait(Wait::subnet_refused(name, &why));
         changed.remove(name);
     }
-    let removals = remove_networks(draft, &changed, &dropped);
+    let pulls: Vec<usize> = draft.pulls.values().copied().collect();
+    let mut removals = BTreeMap::new();
+    for (name, (_, found)) in &changed {
+        draft.kept_networks.remove(*name);
+        let mut left = Vec::new();
+        for instance in attached_to(facts, name) {
+            let action = Action::Disconnect { container: instance.into(), network: (*name).clone() };
+            left.push(draft.push(action, Cause::SpecChanged, pulls.clone()));
+        }
+        left.extend(pulls.iter().copied());
+        let removal = Action::RemoveNetwork { name: (*name).clone(), id: found.id.clone() };
+        removals.insert(*name, draft.push(removal, Cause::SpecChanged, left));
+    }
     for (name, (network, _)) in changed {
-        draft.kept_networks.remove(name);
-        let comes_first = |other: &String| other == name || is_in_the_way(facts, other, network);
-        let after = removals.iter().filter(|(other, _)| comes_first(other)).map(|(_, step)| *step);
+        let is_in_the_way = |other: &String| other == name || wanted_subnet(facts, other, network).is_some();
+        let after = removals.iter().filter(|(other, _)| is_in_the_way(other)).map(|(_, step)| *step);
         let creation = network_creation(draft, name, network);
         let created = draft.push(creation, Cause::SpecChanged, after.collect());
         draft.provided.insert(name.clone(), created);
-        for instance in attached_to(facts, name).chain(moved_to(draft, name, &dropped)) {
+        for instance in attached_to(facts, name) {
             let Some(attachment) = attachment(draft, instance, name) else { continue };
             let container = instance.into();
             let action = Action::Connect { container, network: name.clone(), attachment };
@@ -344,64 +290,13 @@ fn replace_networks<'a>(
     }
 }
 
-/// Disconnects all containers of networks that change or go, and removes these. Returns the removals.
-fn remove_networks<'a>(
-    draft: &mut Draft<'a>,
-    changed: &ChangedNetworks<'a>,
-    dropped: &LeavingNetworks<'a>,
-) -> BTreeMap<&'a String, usize> {
-    let facts = draft.facts;
-    let pulls = draft.pull_steps();
-    let present = changed.iter().filter_map(|(name, (_, found))| Some((*name, (*found)?)));
-    let leaving = present.chain(dropped.iter().map(|(name, found)| (*name, *found)));
-    let mut removals = BTreeMap::new();
-    for (name, found) in leaving {
-        let mut left = Vec::new();
-        for instance in attached_to(facts, name) {
-            let action = Action::Disconnect { container: instance.into(), network: name.clone() };
-            let step = draft.push(action, Cause::SpecChanged, pulls.clone());
-            left.push(step);
-            if dropped.contains_key(name) {
-                draft.reconnected.entry(instance.id.clone()).or_default().push(step);
-            }
-        }
-        left.extend(pulls.iter().copied());
-        let removal = Action::RemoveNetwork { name: name.clone(), id: found.id.clone() };
-        removals.insert(name, draft.push(removal, Cause::SpecChanged, left));
-    }
-    draft.removed_networks.extend(dropped.keys().map(|name| (*name).clone()));
-    removals
-}
-
-/// The running containers of networks that go which Git has on this network instead. They serve there until they are replaced.
-fn moved_to<'a>(draft: &Draft<'a>, network: &str, dropped: &LeavingNetworks<'a>) -> Vec<&'a Instance> {
-    let facts = draft.facts;
-    let leaves = |instance: &Instance| instance.networks.keys().any(|name| dropped.contains_key(name));
-    let is_wanted = |instance: &Instance| {
-        let wanted = facts.target.stack.workloads.get_key_value(&instance.instance.workload);
-        wanted.is_some_and(|(name, workload)| {
-            workload.container.networks().contains_key(network)
-                // Until then it is kept as it was.
-                && waves::reason_to_wait(draft, Subject { name, workload }).is_none()
-        })
-    };
-    let all = facts.observed.instances.values();
-    let moved = all.filter(|it| is_up(it) && leaves(it) && !it.networks.contains_key(network));
-    moved.filter(|it| is_wanted(it)).collect()
-}
-
 /// The containers on a network.
 fn attached_to<'a>(facts: &Facts<'a>, network: &str) -> impl Iterator<Item = &'a Instance> {
     facts.observed.instances.values().filter(move |instance| instance.networks.contains_key(network))
 }
 
 /// Why a changed network cannot be replaced for now, if it cannot, apart from its subnets.
-fn reason_to_keep(
-    facts: &Facts<'_>,
-    name: &str,
-    network: &Network,
-    found: Option<&ObservedNetwork>,
-) -> Option<Wait> {
+fn reason_to_keep(facts: &Facts<'_>, name: &str, network: &Network, found: &ObservedNetwork) -> Option<Wait> {
     if let Some(wait) = reason_too_new(facts, name, network) {
         return Some(wait);
     }
@@ -410,17 +305,17 @@ fn reason_to_keep(
         return Some(Wait::own(&own.name, None, &why));
     }
     let stranger = attached_to(facts, name).find(|it| it.agent != *facts.target.agent).map(|it| &it.name);
-    let foreign = found.and_then(|found| found.foreign.first()).or(stranger)?;
+    let foreign = found.foreign.first().or(stranger)?;
     Some(Wait::network_in_use(name, foreign))
 }
 
-/// Why the engine would not create a network with its subnets once the present one and those that leave with it are removed, as far as
-/// that is known. Any other one that Git does not have any more is removed before, in a round of its own.
+/// Why the engine would not create a network with its subnets once the present one is removed, as far as that is known. Those in
+/// `replaced` go with it. One that Git does not have any more is removed before, in a round of its own.
 fn refused_subnet(
     facts: &Facts<'_>,
     name: &str,
     network: &Network,
-    is_leaving: impl Fn(&String) -> bool,
+    replaced: &ChangedNetworks<'_>,
 ) -> Option<String> {
     if facts.observed.engine_api.is_some_and(|api| api >= STRICT_SUBNETS) {
         if let Some(subnet) = network.bridge_subnets().find(|subnet| *subnet != subnet.without_host()) {
@@ -434,7 +329,7 @@ fn refused_subnet(
         }
     }
     let others = facts.observed.held_subnets.keys();
-    let mut staying = others.filter(|other| *other != name && !is_leaving(other));
+    let mut staying = others.filter(|other| *other != name && !replaced.contains_key(*other));
     let (other, subnet) =
         staying.find_map(|other| wanted_subnet(facts, other, network).map(|subnet| (other, subnet)))?;
     // The bridge of the engine itself cannot be removed.
@@ -442,16 +337,6 @@ fn refused_subnet(
     Some(format!(
         "its subnet {subnet} overlaps with that of the network {other}: give it another one{advice}"
     ))
-}
-
-/// Whether a network must be removed before another one can be created.
-fn is_in_the_way(facts: &Facts<'_>, other: &str, network: &Network) -> bool {
-    let present = facts.observed.networks.get(other).and_then(|found| found.compose.as_ref());
-    let has_same = |option: &&str| {
-        let wanted = network.options.get(*option);
-        wanted.is_some() && present.is_some_and(|present| present.options.get(*option) == wanted)
-    };
-    wanted_subnet(facts, other, network).is_some() || INTERFACE_OPTIONS.iter().any(has_same)
 }
 
 /// The subnet that a network asks for and of which another one has addresses.

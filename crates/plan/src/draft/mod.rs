@@ -41,13 +41,11 @@ pub(crate) struct Draft<'a> {
     pub(crate) provided: BTreeMap<String, usize>,
     /// Networks that Git has changed and that stay as they are for now.
     pub(crate) kept_networks: BTreeSet<String>,
-    /// Networks that Git does not have any more and that are removed before their containers.
-    pub(crate) removed_networks: BTreeSet<String>,
     /// Steps that remove an instance.
     pub(crate) removed: BTreeMap<ContainerId, usize>,
     /// Steps that rename an instance.
     pub(crate) renamed: BTreeMap<ContainerId, usize>,
-    /// Steps that connect an instance to a network that is replaced, or disconnect it from one that goes.
+    /// Steps that connect an instance to a network that is replaced.
     pub(crate) reconnected: BTreeMap<ContainerId, Vec<usize>>,
     /// Steps that stop an instance.
     pub(crate) stopped: BTreeMap<ContainerId, usize>,
@@ -89,7 +87,6 @@ impl<'a> Draft<'a> {
             is_fetching: false,
             provided: BTreeMap::new(),
             kept_networks: BTreeSet::new(),
-            removed_networks: BTreeSet::new(),
             removed: BTreeMap::new(),
             renamed: BTreeMap::new(),
             reconnected: BTreeMap::new(),

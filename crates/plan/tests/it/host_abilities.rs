@@ -454,46 +454,6 @@ fn on_named(name: &str, network: Network) -> Stack {
     stack
 }
 
-#[test]
-fn renamed_network_keeps_its_subnet_or_interface() {
-    let ipam = vec![(Some("172.20.0.0/16".to_owned()), None, None)];
-    let options = [("com.docker.network.bridge.name".to_owned(), "shop0".to_owned())].into();
-    for network in [Network { ipam, ..Network::default() }, Network { options, ..Network::default() }] {
-        let mut stage = Stage::new(on_named("shop_lan", network.clone()));
-        settle(&mut stage);
-        stage.stack = on_named("shop_front", network);
-        let plan = stage.round();
-        let index = |wanted: fn(&Action) -> bool| {
-            plan.steps.iter().position(|step| wanted(&step.action)).unwrap_or_else(|| panic!("{plan}"))
-        };
-        let removed = index(|action| matches!(action, Action::RemoveNetwork { .. }));
-        let created = index(|action| matches!(action, Action::CreateNetwork { .. }));
-        assert!(plan.steps[created].after.contains(&removed), "{plan}");
-        // The running container serves there until it is replaced.
-        let connected = index(|action| matches!(action, Action::Connect { .. }));
-        assert_eq!(plan.steps[connected].after, [created], "{plan}");
-        settle(&mut stage);
-        let networks: Vec<&String> = stage.world.observed.networks.keys().collect();
-        assert_eq!(networks, ["shop_front"]);
-        assert!(is_running(&stage, "web"));
-    }
-}
-
-#[test]
-fn missing_network_waits_for_a_subnet_of_another_one() {
-    let held = vec![IpNetwork::parse_subnet("172.20.0.0/24").unwrap()];
-    let mut stage = Stage::new(on_subnet("172.20.0.0/16"));
-    stage.world.observed.held_subnets = [("vpn".to_owned(), held)].into();
-    let plan = stage.round();
-    let why = "cannot be created: its subnet 172.20.0.0/16 overlaps with that of the network vpn: give it another one";
-    assert!(waits(&plan).contains(why), "{plan}");
-    let creates =
-        |plan: &Plan| plan.steps.iter().any(|step| matches!(step.action, Action::CreateNetwork { .. }));
-    assert!(!creates(&plan), "{plan}");
-    stage.world.observed.held_subnets.clear();
-    settle(&mut stage);
-}
-
 /// Two services on a network, of which the later one has a fixed address.
 fn with_fixed_address(internal: bool) -> Stack {
     let mut stack = on_subnet("172.20.0.0/16");

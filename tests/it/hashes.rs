@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
 
 use driftless_files::{AppSpec, MemoryFiles};
 use driftless_manifest::render;
-use driftless_model::{Format, SpecHash, Stack, StackHash};
+use driftless_model::{Facts, Format, SpecHash, Stack, StackHash};
 
 const EVERY_KIND: &str = "
 apiVersion: apps/v1
@@ -138,4 +138,20 @@ fn hashes_of_sample_stacks_stay_the_same() {
         stack_hashes(&mut out, name, &stack);
     }
     insta::assert_snapshot!(out);
+}
+
+#[test]
+fn external_addresses_of_a_service_are_in_no_hash() {
+    let text = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {selector: {app: web}, ports: [{port: 80}], externalIPs: \
+                [192.0.2.1]}\n";
+    let files = MemoryFiles::new([("a.yaml", &*format!("{EVERY_KIND}---\n{text}"))]);
+    let stack = manifests(&files, Format::Kubernetes, "", "a.yaml").unwrap();
+    let mut without = stack.clone();
+    for resource in &mut without.inventory.resources {
+        if let Facts::Service { external_addresses, .. } = &mut resource.facts {
+            external_addresses.clear();
+        }
+    }
+    assert_ne!(without, stack);
+    assert_eq!(StackHash::of(&without), StackHash::of(&stack));
 }

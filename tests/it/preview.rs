@@ -269,7 +269,7 @@ fn application_that_the_agent_keeps_is_no_removal() {
     // Without its manifest it has left.
     clone.commit(&[("sites/shop/compose.yaml", None)]);
     let (code, out, _) = clone.run(&with(&["--fail-on", "removed"]));
-    assert!(code == 1 && out.contains("application shop: removed"), "{code}: {out}");
+    assert!(code == 1 && out.contains("workload web (sites/shop/compose.yaml:2): removed"), "{code}: {out}");
 
     let clone = Clone::new();
     let id = clone.git(&["rev-parse", "HEAD"]);

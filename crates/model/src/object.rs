@@ -206,8 +206,9 @@ pub enum Facts {
         headless: bool,
         selector: BTreeMap<String, String>,
         ports: Vec<ServicePort>,
-        /// Addresses of the host on which its ports are published (`externalIPs`).
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        /// Addresses of the host on which its ports are published (`externalIPs`). Not stored, and no part of the hash of a stack: else an
+        /// upgrade begins a revision of each application that has some.
+        #[serde(skip)]
         external_addresses: Vec<String>,
     },
     /// The sizes of its entries in bytes.

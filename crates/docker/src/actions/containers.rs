@@ -64,6 +64,9 @@ impl Containers {
     pub(super) async fn start(&self, container: &ContainerRef) -> Result<(), Error> {
         let doing = format!("start {}", name_of(container));
         let id = self.ownership.require(container, &doing).await?;
+        if let Some(part) = self.cache.container(&id).and_then(|inspected| inspected.instance.part.clone()) {
+            self.pod_stops.forget(&part.pod);
+        }
         self.first_start.prepare(&id).await.map_err(|error| error.classify(&doing))?;
         self.connection.require_acceptance().await.map_err(|error| error.classify(&doing))?;
         let mut started = self.try_start(&id).await;

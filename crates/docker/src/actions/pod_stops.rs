@@ -37,6 +37,11 @@ impl PodStops {
         stops.insert(part.pod.clone(), PodStop { begun: Instant::now(), grace });
         grace
     }
+
+    /// Forgets the stop of a pod, because one of its containers starts: only that container was stopped, and the pod stays.
+    pub(super) fn forget(&self, pod: &ContainerId) {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).remove(pod);
+    }
 }
 
 #[cfg(test)]
@@ -45,16 +50,19 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn sidecars_have_the_rest_of_the_grace_period() {
-        let stops = PodStops::default();
-        let seconds = Duration::from_secs;
-        let part = |pod: &str, role| PartOf {
+    fn part(pod: &str, role: Role) -> PartOf {
+        PartOf {
             pod: ContainerId(pod.to_owned()),
             name: "log".to_owned(),
             role,
             downward: DownwardValues::default(),
-        };
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sidecars_have_the_rest_of_the_grace_period() {
+        let stops = PodStops::default();
+        let seconds = Duration::from_secs;
         assert_eq!(stops.grace_of(&part("a", Role::App), seconds(30)), seconds(30));
         tokio::time::advance(seconds(10)).await;
         assert_eq!(stops.grace_of(&part("a", Role::Sidecar), seconds(30)), seconds(20));
@@ -63,5 +71,17 @@ mod tests {
         assert_eq!(stops.grace_of(&part("a", Role::Sidecar), seconds(30)), seconds(2), "as in a cluster");
         tokio::time::advance(seconds(60)).await;
         assert_eq!(stops.grace_of(&part("a", Role::Sidecar), seconds(30)), seconds(30), "another stop");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sidecar_has_its_grace_period_after_a_restart_of_the_app() {
+        let stops = PodStops::default();
+        let seconds = Duration::from_secs;
+        assert_eq!(stops.grace_of(&part("a", Role::App), seconds(60)), seconds(60));
+        stops.grace_of(&part("b", Role::App), seconds(60));
+        stops.forget(&ContainerId("a".to_owned()));
+        tokio::time::advance(seconds(65)).await;
+        assert_eq!(stops.grace_of(&part("a", Role::Sidecar), seconds(60)), seconds(60));
+        assert_eq!(stops.grace_of(&part("b", Role::Sidecar), seconds(60)), seconds(2), "it still stops");
     }
 }

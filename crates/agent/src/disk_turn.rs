@@ -1,7 +1,15 @@
 //! Calls of a disk that may not answer, such as a network share. Nothing ends such a call: its thread stays in the kernel until the disk
 //! answers.
 
-use std::{future::Future, path::Path, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::{sync::Mutex, task::spawn_blocking, time::timeout};
 
@@ -18,7 +26,11 @@ const LONGEST_WRITE: Duration = Duration::from_mins(10);
 /// The turn at a disk, for one work at a time. Work goes on when the wait for it ends, and the next one waits for it: a disk that hangs
 /// takes one thread, and not one more at each try until none is left for anything else. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct DiskTurn(Arc<Mutex<()>>);
+pub(crate) struct DiskTurn {
+    turn: Arc<Mutex<()>>,
+    /// The work that has the turn writes files.
+    is_writing: Arc<AtomicBool>,
+}
 
 impl DiskTurn {
     /// Does work after the work before has ended. It goes on when this is dropped.
@@ -26,12 +38,17 @@ impl DiskTurn {
         &self,
         work: impl Future<Output = Result<T, String>> + Send + 'static,
     ) -> Result<T, String> {
-        let turn = Arc::clone(&self.0).lock_owned().await;
+        let turn = Arc::clone(&self.turn).lock_owned().await;
         let work = tokio::spawn(async move {
             let _turn = turn;
             work.await
         });
         work.await.map_err(|error| error.to_string())?
+    }
+
+    /// Whether work has the turn now, such as work that goes on after the wait for it has ended.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.turn.try_lock().is_err()
     }
 
     /// Makes a short call of the store about a folder, within a minute. An error is in words.
@@ -41,6 +58,9 @@ impl DiskTurn {
         call: impl FnOnce() -> Result<T, store::Error> + Send + 'static,
     ) -> Result<T, String> {
         let Ok(called) = timeout(LONGEST_CALL, self.block(call)).await else {
+            if self.is_writing.load(Ordering::Relaxed) {
+                return Err(still_being_written(folder));
+            }
             return Err(format!(
                 "the disk of {} does not answer: check it, for example with `df`; the agent goes on when it answers",
                 folder.display()
@@ -55,15 +75,14 @@ impl DiskTurn {
         folder: &Path,
         call: impl FnOnce() -> Result<T, store::Error> + Send + 'static,
     ) -> Result<T, String> {
-        let Ok(written) = timeout(LONGEST_WRITE, self.block(call)).await else {
-            return Err(format!(
-                "the files of {} are still being written after {} minutes: check the disk, for example with \
-                 `df`; the agent goes on when they are there",
-                folder.display(),
-                LONGEST_WRITE.as_secs() / 60
-            ));
+        let is_writing = Arc::clone(&self.is_writing);
+        let write = move || {
+            is_writing.store(true, Ordering::Relaxed);
+            let _end = EndOfWrite(is_writing);
+            call()
         };
-        written
+        let written = timeout(LONGEST_WRITE, self.block(write)).await;
+        written.unwrap_or_else(|_| Err(still_being_written(folder)))
     }
 
     async fn block<T: Send + 'static>(
@@ -78,12 +97,26 @@ impl DiskTurn {
     }
 }
 
+/// Notes that a call which writes has ended, also by a panic.
+struct EndOfWrite(Arc<AtomicBool>);
+
+impl Drop for EndOfWrite {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+fn still_being_written(folder: &Path) -> String {
+    format!(
+        "the files of {} are still being written: check the disk, for example with `df`; the agent goes on \
+         when they are there",
+        folder.display()
+    )
+}
+
 #[cfg(test)]
 mod tests {
-    use std::{
-        future::pending,
-        sync::atomic::{AtomicUsize, Ordering},
-    };
+    use std::{future::pending, sync::atomic::AtomicUsize};
 
     use tokio::time::sleep;
     use tokio_util::sync::CancellationToken;
@@ -139,6 +172,21 @@ mod tests {
         let hanging = turn.take(pending::<Result<(), String>>());
         timeout(Duration::from_secs(1), hanging).await.unwrap_err();
         let error = turn.write(Path::new("/srv/shop"), || Ok(())).await.unwrap_err();
+        assert!(error.starts_with("the files of /srv/shop are still being written"), "{error}");
+        assert!(turn.is_taken(), "a second try would wait as long once more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn call_during_a_write_says_that_files_are_written() {
+        let (turn, folder) = (DiskTurn::default(), Path::new("/srv/shop"));
+        let is_writing = Arc::clone(&turn.is_writing);
+        let written = turn.write(folder, move || Ok(is_writing.load(Ordering::Relaxed))).await;
+        assert_eq!(written, Ok(true));
+        assert!(!turn.is_taken() && !turn.is_writing.load(Ordering::Relaxed), "it has ended");
+        turn.is_writing.store(true, Ordering::Relaxed);
+        let slow = turn.take(pending::<Result<(), String>>());
+        timeout(Duration::from_secs(1), slow).await.unwrap_err();
+        let error = turn.call(folder, || Ok(())).await.unwrap_err();
         assert!(error.starts_with("the files of /srv/shop are still being written"), "{error}");
     }
 }

@@ -149,7 +149,9 @@ impl Mounts {
         // A failure may come after some of the files: then also those of the stack before have to be written again.
         self.prepared = None;
         let mut written = write((context, disk), &stack, Arc::clone(&rendered.contents), kept.clone()).await;
+        // After a time-out the write goes on, and a second one would wait for it as long.
         if !written.as_ref().is_ok_and(Lacking::is_empty)
+            && !disk.is_taken()
             && let Some(repository) = repository
         {
             // Secrets are kept in memory only, and those of an older commit are not among the newest commit's: render

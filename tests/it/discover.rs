@@ -1,6 +1,6 @@
 //! Folders of a repository that are applications, and the errors if none is.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use driftless_files::{AppSpec, HostFile, MemoryFiles};
 use driftless_manifest::{Configured, Discovery, discover, discover_for, may_hide, render, unlisted};
@@ -349,6 +349,24 @@ fn manifest_of_another_tool_hides_no_application_below() {
     let found = discover(&files, "", "infra", &[]);
     assert_eq!(apps(&found), [("infra".to_owned(), "web.yaml".to_owned(), Format::Kubernetes)]);
     assert_eq!(found.unsearched, ["shop/compose.yaml"]);
+}
+
+#[test]
+fn only_manifests_below_an_application_are_doubts() {
+    let files = MemoryFiles::new([
+        ("compose.yaml", COMPOSE),
+        ("shop/.env", "TAG=1\n"),
+        ("shop/package.json", "{\"name\": \"shop\"}"),
+        ("shop/prometheus.yml", "global: {}\n"),
+        ("blog/.env", "COMPOSE_FILE=blog.compose.yaml\n"),
+        ("blog/blog.compose.yaml", COMPOSE),
+        ("web/config.yaml", "a: b\n"),
+        ("web/deployment.yaml", DEPLOYMENT),
+    ]);
+    let found = discover(&files, "", "infra", &[]);
+    let unsearched: BTreeSet<&str> = found.unsearched.iter().map(String::as_str).collect();
+    assert_eq!(unsearched, BTreeSet::from(["blog/.env", "web/deployment.yaml"]));
+    assert!(may_hide("blog/.env", "blog") && may_hide("web/deployment.yaml", "web"));
 }
 
 #[test]

@@ -358,8 +358,12 @@ async fn application_split_next_to_a_file_of_another_tool_goes() {
 async fn application_moved_to_the_folder_above_is_removed() {
     let blog_files = ("blog/compose.yaml", BLOG);
     let settings = ("media/shop/.config/shop.yaml", "a: b\n");
+    let package = ("media/shop/package.json", r#"{"name": "shop"}"#);
+    let metrics = ("media/shop/prometheus.yml", "global: {}\n");
+    let variables = ("media/shop/.env", "TAG=1\n");
     let it = deployed(true, "", &[("media/shop/compose.yaml", SHOP), blog_files]).await;
-    it.git.push_files("Ada", &[("media/compose.yaml", BLOG), settings, blog_files]);
+    let moved = [("media/compose.yaml", BLOG), settings, package, metrics, variables, blog_files];
+    it.git.push_files("Ada", &moved);
     minutes(5).await;
     assert_eq!(it.containers(&app()), 0, "{}", it.story());
     assert_eq!(it.containers(&"media".into()), 1, "{}", it.story());

@@ -10,7 +10,7 @@ use crate::{
     kustomize_bases, same_names, shared_manifests,
     unreadable::{
         UnreadContent, read_error, submodule_at_or_above, unread_at_or_above, unread_content,
-        unread_submodule, unsearched_below,
+        unread_submodule,
     },
 };
 use driftless_files::{
@@ -77,8 +77,8 @@ pub struct Discovery {
     /// and the templates of Helm charts. Most are of no interest, but an application that was found there, or behind one, must not
     /// be treated as removed.
     pub unread_files: Vec<Finding>,
-    /// Files with the names of manifests, and submodules, that lie below an application, and files of other tools in folders that are
-    /// no applications. One that was found there before ([`may_hide`](crate::may_hide)) may be missing by mistake.
+    /// Manifests and submodules that lie below an application, and files of other tools in folders that are no applications. One
+    /// that was found there before ([`may_hide`](crate::may_hide)) may be missing by mistake.
     pub unsearched: Vec<String>,
     /// Folders below the search depth with a Compose file or a kustomization, so that an application which was moved there is not
     /// treated as removed. Also those that applications may use, which no finding names.
@@ -178,9 +178,10 @@ pub fn unlisted(
     found.filter(is_unlisted).map(|app| app.path).collect()
 }
 
-struct Search<'a> {
+/// A search for the applications of a repository, and its results so far.
+pub(crate) struct Search<'a> {
     host: &'a HostIdentity,
-    files: &'a dyn Files,
+    pub(crate) files: &'a dyn Files,
     repository_name: &'a str,
     found: Vec<AppSpec>,
     findings: Vec<Finding>,
@@ -195,7 +196,7 @@ struct Search<'a> {
 }
 
 /// The content of a folder.
-enum FolderContent {
+pub(crate) enum FolderContent {
     Application(Format, Vec<String>, Vec<Finding>),
     /// A kustomization that is only a part of others.
     Component(Vec<String>),
@@ -235,7 +236,8 @@ impl<'a> Search<'a> {
     fn application_or_below(&mut self, folder: &str, entries: &[(String, Entry)], depth: usize) {
         match self.content(folder, entries) {
             FolderContent::Application(format, files, findings) => {
-                self.unsearched.extend(unsearched_below(self.files, folder, depth));
+                let unsearched = self.unsearched_below(folder, depth);
+                self.unsearched.extend(unsearched);
                 self.add(folder, format, files, findings, &Configured::default());
             }
             FolderContent::OtherTools(files) => self.other_tools_or_below(folder, entries, depth, files),
@@ -323,7 +325,8 @@ impl<'a> Search<'a> {
         let before = self.found.len();
         let mut names = folder.rsplit('/').take(DEEPEST - depth);
         if names.any(|name| ASIDE.contains(&name)) {
-            self.unsearched.extend(unsearched_below(self.files, folder, depth));
+            let unsearched = self.unsearched_below(folder, depth);
+            self.unsearched.extend(unsearched);
         } else {
             self.folders_below(folder, entries, depth);
         }
@@ -443,7 +446,7 @@ impl<'a> Search<'a> {
     }
 
     /// The entries of a folder. `None`: it does not exist.
-    fn folder(&self, folder: &str) -> Result<Option<Vec<(String, Entry)>>, String> {
+    pub(crate) fn folder(&self, folder: &str) -> Result<Option<Vec<(String, Entry)>>, String> {
         match self.files.entry(folder).map_err(|it| it.to_string())? {
             Some(Entry::Folder) => self.files.list(folder).map(Some).map_err(|it| it.to_string()),
             Some(Entry::File { .. } | Entry::Submodule) | None => Ok(None),
@@ -472,7 +475,7 @@ impl<'a> Search<'a> {
     }
 
     /// Recognises Compose files by name, and Kubernetes manifests by content.
-    fn content(&mut self, folder: &str, entries: &[(String, Entry)]) -> FolderContent {
+    pub(crate) fn content(&self, folder: &str, entries: &[(String, Entry)]) -> FolderContent {
         let is_file =
             |name: &str| entries.iter().any(|(it, entry)| it == name && matches!(entry, Entry::File { .. }));
         let compose = COMPOSE_FILES.iter().find(|it| is_file(it));
@@ -752,7 +755,7 @@ impl<'a> Search<'a> {
     }
 
     /// The application of a folder whose variables name its Compose files elsewhere (`COMPOSE_FILE`).
-    fn named_by_variables(&self, folder: &str, settings: &Configured) -> Option<AppSpec> {
+    pub(crate) fn named_by_variables(&self, folder: &str, settings: &Configured) -> Option<AppSpec> {
         let spec = self.spec(folder, Format::Compose, Vec::new(), Vec::new(), settings)?;
         driftless_compose::names_files(self.files, &spec).then_some(spec)
     }

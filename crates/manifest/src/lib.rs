@@ -35,6 +35,7 @@ mod parallel;
 mod same_names;
 mod shared_manifests;
 mod unreadable;
+mod unsearched;
 
 pub use discover::{Configured, Discovery, discover, discover_for, unlisted};
 pub use parallel::on_all_cores;

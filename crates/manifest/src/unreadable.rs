@@ -83,23 +83,3 @@ fn is_like_manifest(name: &str) -> bool {
     let is_data = [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end));
     is_data || name.starts_with(".env") || is_kustomization(name)
 }
-
-/// The files with the names of manifests, and the submodules, in the folders below that of an application.
-pub(crate) fn unsearched_below(files: &dyn Files, folder: &str, depth: usize) -> Vec<String> {
-    let mut found = Vec::new();
-    for (name, entry) in files.list(folder).unwrap_or_default() {
-        let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
-        match entry {
-            Entry::Folder if depth > 0 && !name.starts_with('.') => {
-                let inside = files.list(&path).unwrap_or_default().into_iter();
-                let manifests = inside
-                    .filter(|(name, entry)| matches!(entry, Entry::File { .. }) && is_like_manifest(name));
-                found.extend(manifests.map(|(name, _)| format!("{path}/{name}")));
-                found.extend(unsearched_below(files, &path, depth - 1));
-            }
-            Entry::Submodule => found.push(path),
-            Entry::Folder | Entry::File { .. } => {}
-        }
-    }
-    found
-}

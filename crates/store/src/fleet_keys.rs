@@ -4,7 +4,7 @@
 //! The agent's own private key is the file `fleet.key`. Keys of others are public; of an invite only the public half is stored.
 //! Counters grow over restarts: a collector stores the last one of each host, and a host reserves many at a time.
 
-use driftless_model::{Actor, Timestamp, digest_hex};
+use driftless_model::{Actor, ActorKind, ApiToken, Timestamp, digest_hex};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
     fleet_requests::drop_requests,
     sealed::KEY_LENGTH,
     store::{Store, from_sql, readable, to_json, to_sql},
+    tokens::CONFIGURED_TOKEN,
 };
 
 const WHAT: &str = "the keys of the fleet";
@@ -122,7 +123,8 @@ impl Store {
         self.fleet_key_file.seed()
     }
 
-    /// Stores an invite, and removes those that have expired. False: there are `most` of them already.
+    /// Stores an invite, and removes those that have expired. False: there are `most` of them already, or the token of its maker
+    /// was revoked.
     pub fn create_fleet_invite(
         &self,
         invite: &FleetInvite,
@@ -133,9 +135,8 @@ impl Store {
         let actor = to_json(invited_by).map_err(|source| Error::Write { what: WHAT, source })?;
         self.write_twice(WHAT, Durability::Power, |transaction| {
             transaction.execute("DELETE FROM fleet_invites WHERE expires <= ?1", params![to_sql(now.0)])?;
-            let open: i64 =
-                transaction.query_row("SELECT COUNT(*) FROM fleet_invites", [], |row| row.get(0))?;
-            if from_sql(open) >= most {
+            let open = open_invites(transaction, now)?.len() as u64;
+            if open >= most || !may_invite(transaction, invited_by, now)? {
                 return Ok(false);
             }
             transaction.execute(
@@ -154,11 +155,12 @@ impl Store {
     /// Removes the invite with this id and returns it. `None`: there is none that can still be used.
     pub fn withdraw_fleet_invite(&self, id: &str, now: Timestamp) -> Result<Option<FleetInvite>, Error> {
         self.write_twice(WHAT, Durability::Power, |transaction| {
-            let found = open_invites(transaction, now)?.into_iter().find(|invite| invite.id() == id);
+            // Also one that has expired: it is open again if the clock goes back.
+            let found = open_invites(transaction, Timestamp(0))?.into_iter().find(|invite| invite.id() == id);
             if let Some(invite) = &found {
                 transaction.execute("DELETE FROM fleet_invites WHERE key = ?1", params![invite.key])?;
             }
-            Ok(found)
+            Ok(found.filter(|invite| invite.expires > now))
         })
     }
 
@@ -166,10 +168,9 @@ impl Store {
     pub fn knows_joining_host(&self, joining: &JoiningHost, now: Timestamp) -> Result<bool, Error> {
         let JoiningHost { host, key, invite, .. } = joining;
         self.read(WHAT, |connection| {
-            let query = "SELECT EXISTS (SELECT 1 FROM fleet_invites WHERE key = ?1 AND expires > ?2)
-                         OR EXISTS (SELECT 1 FROM fleet_keys WHERE host = ?3 AND key = ?4)";
-            let values = params![invite, to_sql(now.0), host, key];
-            Ok(connection.prepare_cached(query)?.query_row(values, |row| row.get(0))?)
+            let query = "SELECT 1 FROM fleet_keys WHERE host = ?1 AND key = ?2";
+            let is_enrolled = connection.prepare_cached(query)?.exists(params![host, key])?;
+            Ok(is_enrolled || open_invite(connection, invite, now)?.is_some())
         })
     }
 
@@ -229,10 +230,12 @@ impl Store {
     /// invite.
     pub fn revoke_fleet_key(&self, host: &str, now: Timestamp) -> Result<Option<RevokedKey>, Error> {
         self.write_twice(WHAT, Durability::Power, |transaction| {
-            let invites = transaction.execute(
-                "DELETE FROM fleet_invites WHERE host = ?1 AND expires > ?2",
-                params![host, to_sql(now.0)],
-            )?;
+            // Those that have expired go as well: they are open again if the clock goes back.
+            let mut delete =
+                transaction.prepare_cached("DELETE FROM fleet_invites WHERE host = ?1 RETURNING expires")?;
+            let ends: Vec<i64> =
+                delete.query_map(params![host], |row| row.get(0))?.collect::<Result<_, _>>()?;
+            let invites = ends.into_iter().filter(|end| from_sql(*end) > now.0).count();
             let had_key = transaction.execute("DELETE FROM fleet_keys WHERE host = ?1", params![host])? > 0;
             let requests = drop_requests(transaction, host, "the key of the host was revoked", now)?;
             Ok((had_key || invites > 0).then_some(RevokedKey { had_key, invites: invites as u64, requests }))
@@ -299,8 +302,40 @@ fn open_invites(connection: &Connection, now: Timestamp) -> Result<Vec<FleetInvi
     let mut statement = connection.prepare_cached(
         "SELECT key, host, invited_by, expires FROM fleet_invites WHERE expires > ?1 ORDER BY expires",
     )?;
-    let invites = statement.query_map(params![to_sql(now.0)], fleet_invite)?;
-    invites.collect()
+    let mut invites = Vec::new();
+    for invite in statement.query_map(params![to_sql(now.0)], fleet_invite)? {
+        let invite = invite?;
+        if may_invite(connection, &invite.invited_by, now)? {
+            invites.push(invite);
+        }
+    }
+    Ok(invites)
+}
+
+/// The invite with this key, if it can still be used.
+fn open_invite(
+    connection: &Connection,
+    key: &str,
+    now: Timestamp,
+) -> Result<Option<FleetInvite>, rusqlite::Error> {
+    let query = "SELECT key, host, invited_by, expires FROM fleet_invites WHERE key = ?1 AND expires > ?2";
+    let mut statement = connection.prepare_cached(query)?;
+    let found = statement.query_row(params![key, to_sql(now.0)], fleet_invite).optional()?;
+    match found {
+        Some(invite) if may_invite(connection, &invite.invited_by, now)? => Ok(Some(invite)),
+        _ => Ok(None),
+    }
+}
+
+/// Whether invites of this actor can be used: those of a named token end with it.
+fn may_invite(connection: &Connection, maker: &Actor, now: Timestamp) -> Result<bool, rusqlite::Error> {
+    if maker.kind != ActorKind::Token || maker.name == CONFIGURED_TOKEN {
+        return Ok(true);
+    }
+    let mut statement = connection.prepare_cached("SELECT token FROM tokens WHERE name = ?1")?;
+    let text: Option<String> = statement.query_row(params![maker.name], |row| row.get(0)).optional()?;
+    let token = text.and_then(|text| readable::<ApiToken>("a token", &text));
+    Ok(token.is_some_and(|token| !token.has_expired(now)))
 }
 
 fn join(
@@ -316,9 +351,7 @@ fn join(
     if let Some(known) = known.as_ref().filter(|known| known.key == *key) {
         return Ok(JoinOutcome::Enrolled(known.clone()));
     }
-    let query = "SELECT key, host, invited_by, expires FROM fleet_invites WHERE key = ?1 AND expires > ?2";
-    let found = transaction.query_row(query, params![invite, to_sql(now.0)], fleet_invite).optional()?;
-    let Some(found) = found else { return Ok(JoinOutcome::NoInvite) };
+    let Some(found) = open_invite(transaction, invite, now)? else { return Ok(JoinOutcome::NoInvite) };
     if let Some(other) = found.host.filter(|other| other != host) {
         return Ok(JoinOutcome::OtherHost(other));
     }
@@ -356,7 +389,7 @@ fn join(
 /// An actor whose kind this release does not know is unknown.
 fn actor(text: &str) -> Actor {
     readable::<Actor>("an actor", text)
-        .unwrap_or_else(|| Actor::new(driftless_model::ActorKind::Unknown, String::new()))
+        .unwrap_or_else(|| Actor::new(ActorKind::Unknown, String::new()))
 }
 
 fn fleet_key(row: &Row<'_>) -> Result<FleetKey, rusqlite::Error> {
@@ -387,7 +420,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::{FleetBounds, FleetChange, StoredHost};
     use driftless_clock::Clock;
-    use driftless_model::{ActorKind, ApiToken, Scope};
+    use driftless_model::Scope;
 
     fn invite(key: &str, host: Option<&str>, expires: u64) -> FleetInvite {
         FleetInvite {
@@ -401,6 +434,16 @@ pub(crate) mod tests {
     fn joining(host: &str, key: &str, invite: &str) -> JoiningHost {
         let [host, key, invite] = [host, key, invite].map(str::to_owned);
         JoiningHost { host, key, instance: "a1".to_owned(), invite }
+    }
+
+    fn boss(expires: Option<Timestamp>) -> ApiToken {
+        ApiToken {
+            name: "boss".to_owned(),
+            scopes: vec![Scope::Admin],
+            created: Timestamp(1),
+            created_by: Actor::agent(),
+            expires,
+        }
     }
 
     pub(crate) fn enrol(store: &Store, host: &str, key: &str) {
@@ -456,6 +499,22 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn dropped_invite_stays_so_if_the_clock_goes_back() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        let (first, second) = (invite("one", Some("tv"), 10), invite("two", None, 10));
+        for invite in [&first, &second] {
+            assert!(store.create_fleet_invite(invite, 9, Timestamp(1)).unwrap());
+        }
+        assert_eq!(store.revoke_fleet_key("tv", Timestamp(11)).unwrap(), None, "it has expired");
+        assert_eq!(store.withdraw_fleet_invite(&second.id(), Timestamp(11)).unwrap(), None);
+        assert_eq!(store.fleet_invites(Timestamp(9)).unwrap(), []);
+        for key in ["one", "two"] {
+            let joined = store.join_fleet(&joining("tv", "t", key), 9, Timestamp(9)).unwrap();
+            assert_eq!(joined, JoinOutcome::NoInvite);
+        }
+    }
+
+    #[test]
     fn open_invite_can_be_withdrawn() {
         let store = Store::in_memory(Clock::System).unwrap();
         let (first, second) = (invite("one", None, 100), invite("two", Some("nas"), 10));
@@ -475,14 +534,7 @@ pub(crate) mod tests {
     #[test]
     fn open_invites_end_with_the_token_of_their_maker() {
         let store = Store::in_memory(Clock::System).unwrap();
-        let token = ApiToken {
-            name: "boss".to_owned(),
-            scopes: vec![Scope::Admin],
-            created: Timestamp(1),
-            created_by: Actor::agent(),
-            expires: None,
-        };
-        store.create_token(&token).unwrap().unwrap();
+        store.create_token(&boss(None)).unwrap().unwrap();
         for (key, kind) in [("one", ActorKind::Token), ("two", ActorKind::User)] {
             let invited_by = Actor::new(kind, "boss");
             let made = FleetInvite { invited_by, ..invite(key, None, 100) };
@@ -493,6 +545,43 @@ pub(crate) mod tests {
         let left: Vec<String> =
             store.fleet_invites(Timestamp(2)).unwrap().into_iter().map(|invite| invite.key).collect();
         assert_eq!(left, ["two"], "a person of this name is somebody else");
+    }
+
+    #[test]
+    fn revoked_or_expired_token_invites_no_host() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        let made_by = |name: &str, key: &str| FleetInvite {
+            invited_by: Actor::new(ActorKind::Token, name),
+            ..invite(key, None, 100)
+        };
+        let create = |invite: &FleetInvite| store.create_fleet_invite(invite, 9, Timestamp(1)).unwrap();
+        store.create_token(&boss(None)).unwrap().unwrap();
+        store.revoke_token("boss").unwrap().unwrap();
+        assert!(!create(&made_by("boss", "late")), "the request began before the revocation");
+        assert!(create(&made_by(CONFIGURED_TOKEN, "configured")));
+        // An older release has stored it.
+        let stored = store.write(WHAT, Durability::Process, |transaction| {
+            let insert = "INSERT INTO fleet_invites (key, invited_by, expires) VALUES ('old', ?1, 100)";
+            Ok(transaction.execute(insert, params![to_json(&made_by("boss", "old").invited_by)?])?)
+        });
+        assert_eq!(stored.unwrap(), 1);
+        let open = |now| -> Vec<String> {
+            let invites = store.fleet_invites(Timestamp(now)).unwrap();
+            invites.into_iter().map(|invite| invite.key).collect()
+        };
+        let uses_old = |now| {
+            let joining = joining("web", "w", "old");
+            let is_known = store.knows_joining_host(&joining, Timestamp(now)).unwrap();
+            is_known || store.join_fleet(&joining, 9, Timestamp(now)).unwrap() != JoinOutcome::NoInvite
+        };
+        assert_eq!(open(2), ["configured"]);
+        assert!(!uses_old(2));
+        // Another token gets the name, and ends before its invite.
+        store.create_token(&boss(Some(Timestamp(50)))).unwrap().unwrap();
+        assert_eq!(open(2), ["configured"], "it is not that of the new token");
+        assert!(!uses_old(2));
+        assert!(create(&made_by("boss", "new")));
+        assert_eq!((open(49).len(), open(50)), (2, vec!["configured".to_owned()]));
     }
 
     #[test]

@@ -86,4 +86,4 @@ pub use queues::QueueLength;
 pub use sealed::is_database_key;
 pub use state_dir::{FLEET_KEY, StateDir};
 pub use store::{KnownApplication, NewRevision, Opened, OtherAgent, Store, Suspension};
-pub use tokens::{TOKEN_PREFIX, is_token};
+pub use tokens::{CONFIGURED_TOKEN, TOKEN_PREFIX, is_token};

@@ -7,13 +7,16 @@ use aws_lc_rs::rand;
 use rusqlite::params;
 
 use crate::{
-    error::{Durability, Error},
+    error::{BoxError, Durability, Error},
     store::{Store, readable, to_json},
 };
 use driftless_model::{Actor, ActorKind, ApiToken, digest_hex};
 
 /// The beginning of every generated token. Other secrets are never looked up here.
 pub const TOKEN_PREFIX: &str = "driftless_";
+
+/// The name that the token of the configuration (`tokenFile`) has as an actor. No named token has it.
+pub const CONFIGURED_TOKEN: &str = "tokenFile";
 
 /// The random part of a token, in bytes.
 const TOKEN_BYTES: usize = 32;
@@ -25,7 +28,8 @@ pub fn is_token(text: &str) -> bool {
 }
 
 impl Store {
-    /// Stores a new token and returns its secret, which is stored nowhere. `None`: a token of this name exists.
+    /// Stores a new token and returns its secret, which is stored nowhere. `None`: a token of this name exists. It gets no invites of a
+    /// former token of its name.
     pub fn create_token(&self, token: &ApiToken) -> Result<Option<String>, Error> {
         const WHAT: &str = "a token";
         let mut bytes = [0; TOKEN_BYTES];
@@ -37,9 +41,14 @@ impl Store {
         }
         let digest = digest_hex(secret.as_bytes());
         let text = to_json(token).map_err(|source| Error::Write { what: WHAT, source })?;
+        let maker = maker(&token.name).map_err(|source| Error::Write { what: WHAT, source })?;
         let created = self.write_twice(WHAT, Durability::Power, |transaction| {
             let statement = "INSERT OR IGNORE INTO tokens (name, digest, token) VALUES (?1, ?2, ?3)";
-            Ok(transaction.execute(statement, params![token.name, digest, text])?)
+            let created = transaction.execute(statement, params![token.name, digest, text])?;
+            if created > 0 {
+                transaction.execute(DELETE_INVITES, params![maker])?;
+            }
+            Ok(created)
         })?;
         Ok((created > 0).then_some(secret))
     }
@@ -70,14 +79,19 @@ impl Store {
     /// invites. `None`: there is no token of this name.
     pub fn revoke_token(&self, name: &str) -> Result<Option<usize>, Error> {
         const WHAT: &str = "a token";
-        let maker = to_json(&Actor::new(ActorKind::Token, name))
-            .map_err(|source| Error::Write { what: WHAT, source })?;
+        let maker = maker(name).map_err(|source| Error::Write { what: WHAT, source })?;
         self.write_twice(WHAT, Durability::Power, |transaction| {
             if transaction.execute("DELETE FROM tokens WHERE name = ?1", params![name])? == 0 {
                 return Ok(None);
             }
-            let invites = "DELETE FROM fleet_invites WHERE invited_by = ?1";
-            Ok(Some(transaction.execute(invites, params![maker])?))
+            Ok(Some(transaction.execute(DELETE_INVITES, params![maker])?))
         })
     }
+}
+
+const DELETE_INVITES: &str = "DELETE FROM fleet_invites WHERE invited_by = ?1";
+
+/// A named token as the maker of invites.
+fn maker(name: &str) -> Result<String, BoxError> {
+    to_json(&Actor::new(ActorKind::Token, name))
 }

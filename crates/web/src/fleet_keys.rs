@@ -171,7 +171,8 @@ pub(super) async fn invite(
     let token = InviteToken::new(&collector).map_err(unusable)?;
     let key = token.key().and_then(|key| key.public()).map_err(unusable)?.to_string();
     note.set(&format!("{} until {expires}", host.as_deref().unwrap_or("any host")));
-    let stored = FleetInvite { key, host: host.clone(), invited_by: caller.actor, expires };
+    let invited_by = caller.actor.clone();
+    let stored = FleetInvite { key, host: host.clone(), invited_by, expires };
     let known = read(&shared.store, move |store| match &stored.host {
         Some(host) => store.fleet_key(host).map(|key| (key, stored)),
         None => Ok((None, stored)),
@@ -187,6 +188,7 @@ pub(super) async fn invite(
     let is_stored =
         read(&shared.store, move |store| store.create_fleet_invite(&stored, MOST_INVITES, now)).await?;
     if !is_stored {
+        token_of(&shared.store, &caller.actor).await?;
         return Err(Error::Refused(format!(
             "there are {MOST_INVITES} open invites already: withdraw some with `driftless fleet revoke --invite ID`"
         )));

@@ -5,8 +5,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// The name of the token of `tokenFile`.
-pub(crate) const CONFIGURED_TOKEN: &str = "tokenFile";
+pub(crate) use driftless_store::CONFIGURED_TOKEN;
 
 /// The digest of a token. The token itself is not kept.
 #[derive(Clone, PartialEq, Eq)]

@@ -109,7 +109,12 @@ impl Store {
         if has_expired {
             self.write(WHAT, Durability::Process, |transaction| end_expired(transaction, now))?;
         }
-        let due: Vec<HostRequest> = self.read(WHAT, |connection| {
+        let due = self.waiting_requests(host, most, now)?;
+        if due.is_empty() { Ok(due) } else { self.mark_sent(due, now) }
+    }
+
+    fn waiting_requests(&self, host: &str, most: u64, now: Timestamp) -> Result<Vec<HostRequest>, Error> {
+        self.read(WHAT, |connection| {
             let mut statement = connection.prepare_cached(
                 "SELECT request FROM fleet_requests
                  WHERE host = ?1 AND ended IS NULL AND expires > ?2 AND created <= ?2
@@ -119,18 +124,22 @@ impl Store {
                 .query_map(params![host, to_sql(now.0), to_sql(most)], |row| row.get::<_, String>(0))?;
             let texts: Vec<String> = rows.collect::<Result<_, _>>()?;
             Ok(texts.iter().filter_map(|text| readable("a request of the fleet", text)).collect())
-        })?;
-        if !due.is_empty() {
-            self.write(WHAT, Durability::Process, |transaction| {
-                let mut update =
-                    transaction.prepare_cached("UPDATE fleet_requests SET sent = ?2 WHERE id = ?1")?;
-                for request in &due {
-                    update.execute(params![request.id, to_sql(now.0)])?;
+        })
+    }
+
+    /// Stores that these requests are sent now. Returns those that may be: the others have ended since they were read.
+    fn mark_sent(&self, due: Vec<HostRequest>, now: Timestamp) -> Result<Vec<HostRequest>, Error> {
+        self.write(WHAT, Durability::Process, |transaction| {
+            let mut update = transaction
+                .prepare_cached("UPDATE fleet_requests SET sent = ?2 WHERE id = ?1 AND ended IS NULL")?;
+            let mut sent = Vec::new();
+            for request in due {
+                if update.execute(params![request.id, to_sql(now.0)])? > 0 {
+                    sent.push(request);
                 }
-                Ok(())
-            })?;
-        }
-        Ok(due)
+            }
+            Ok(sent)
+        })
     }
 
     /// Stores the results that a host has reported. Returns the requests that end by that.
@@ -464,6 +473,23 @@ mod tests {
                 (HostRequestOutcome::Refused, said("it was sent")),
             ]
         );
+    }
+
+    #[test]
+    fn request_cancelled_during_an_answer_is_not_sent() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        enrol(&store, "nas", "n");
+        for id in ["a", "b"] {
+            store.create_fleet_request("nas", &request(id, 100), 9, Timestamp(10)).unwrap();
+        }
+        let waiting = store.waiting_requests("nas", 9, Timestamp(11)).unwrap();
+        assert_eq!(waiting.len(), 2);
+        store.cancel_fleet_request("a", Timestamp(11)).unwrap().unwrap();
+        let sent = store.mark_sent(waiting, Timestamp(11)).unwrap();
+        assert_eq!(sent, [request("b", 100)]);
+        let all = store.fleet_requests(None, 9).unwrap();
+        let all: Vec<_> = all.iter().map(|it| (it.request.id.as_str(), it.sent)).collect();
+        assert_eq!(all, [("b", Some(Timestamp(11))), ("a", None)]);
     }
 
     #[test]

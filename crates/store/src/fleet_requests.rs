@@ -142,7 +142,8 @@ impl Store {
         })
     }
 
-    /// Stores the results that a host has reported. Returns the requests that end by that.
+    /// Stores the results that a host has reported. Returns the requests that end by that. The host knows better than the collector
+    /// about a request that was cancelled after it was sent.
     pub fn end_fleet_requests(
         &self,
         host: &str,
@@ -155,10 +156,11 @@ impl Store {
         self.write(WHAT, Durability::Power, |transaction| {
             let mut ended = Vec::new();
             for result in results {
+                let cancelled = to_json(&result_without_host(&result.id, true, CANCELLED))?;
                 let changed = transaction.execute(
                     "UPDATE fleet_requests SET ended = ?3, result = ?4
-                     WHERE id = ?1 AND host = ?2 AND ended IS NULL",
-                    params![result.id, host, to_sql(now.0), to_json(result)?],
+                     WHERE id = ?1 AND host = ?2 AND (ended IS NULL OR result = ?5 AND result <> ?4)",
+                    params![result.id, host, to_sql(now.0), to_json(result)?, cancelled],
                 )?;
                 if changed > 0 {
                     let query = format!("{SELECT} WHERE id = ?1");
@@ -191,7 +193,7 @@ impl Store {
             let found: Vec<_> =
                 statement.query_map(params![id], stored_request)?.collect::<Result<_, _>>()?;
             let [Some(request)] = found.as_slice() else { return Ok(None) };
-            end_request(transaction, &request.request.id, request.sent.is_some(), "it was cancelled", now)?;
+            end_request(transaction, &request.request.id, request.sent.is_some(), CANCELLED, now)?;
             Ok(Some(request.clone()))
         })
     }
@@ -267,17 +269,25 @@ fn end_request(
     why: &str,
     now: Timestamp,
 ) -> Result<(), BoxError> {
-    let (outcome, before) = if is_sent {
-        (HostRequestOutcome::Unknown, "it reported the result")
-    } else {
-        (HostRequestOutcome::Refused, "it was sent")
-    };
-    let result = HostRequestResult { id: id.to_owned(), outcome, message: format!("{why} before {before}") };
+    let result = result_without_host(id, is_sent, why);
     transaction
         .prepare_cached("UPDATE fleet_requests SET ended = ?2, result = ?3 WHERE id = ?1")?
         .execute(params![id, to_sql(now.0), to_json(&result)?])?;
     Ok(())
 }
+
+/// The result of a request that the collector ends.
+fn result_without_host(id: &str, is_sent: bool, why: &str) -> HostRequestResult {
+    let (outcome, before) = if is_sent {
+        (HostRequestOutcome::Unknown, "it reported the result")
+    } else {
+        (HostRequestOutcome::Refused, "it was sent")
+    };
+    HostRequestResult { id: id.to_owned(), outcome, message: format!("{why} before {before}") }
+}
+
+/// The reason of the end of a request that was cancelled.
+const CANCELLED: &str = "it was cancelled";
 
 /// Requests that have expired before they were sent.
 const EXPIRED: &str = "ended IS NULL AND sent IS NULL AND expires <= ?1";
@@ -473,6 +483,27 @@ mod tests {
                 (HostRequestOutcome::Refused, said("it was sent")),
             ]
         );
+    }
+
+    #[test]
+    fn cancelled_request_gets_the_result_of_its_host() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        enrol(&store, "nas", "n");
+        let create = |id| store.create_fleet_request("nas", &request(id, 100), 9, Timestamp(10)).unwrap();
+        create("sent");
+        assert_eq!(store.due_fleet_requests("nas", 9, Timestamp(11)).unwrap().len(), 1);
+        create("new");
+        for id in ["sent", "new"] {
+            store.cancel_fleet_request(id, Timestamp(12)).unwrap().unwrap();
+        }
+        let report = |host| -> Vec<_> {
+            let results = ["sent", "new"].map(|id| result(id, HostRequestOutcome::Accepted));
+            let ended = store.end_fleet_requests(host, &results, Timestamp(13)).unwrap().into_iter();
+            ended.map(|it| (it.request.id, it.result.unwrap().outcome)).collect()
+        };
+        assert_eq!(report("web"), []);
+        assert_eq!(report("nas"), [("sent".to_owned(), HostRequestOutcome::Accepted)]);
+        assert_eq!(report("nas"), [], "it is no news again");
     }
 
     #[test]

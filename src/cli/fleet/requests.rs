@@ -54,7 +54,10 @@ pub(super) async fn requests(args: &FleetRequestsArgs, context: &Context<'_>) ->
         }
         let client = Client::new(&args.server, context.environment)?;
         client.delete(&format!("/api/v1/fleet/requests/{id}")).await?;
-        context.screen.say(format!("the request {} is not sent any more", plain(id)));
+        let id = plain(id);
+        context.screen.say(format!(
+            "the request {id} is not sent any more; if its host has it already, it may still do it"
+        ));
         return Ok(ExitStatus::Success);
     }
     let query = match &args.only {

@@ -641,8 +641,22 @@ async fn collector_says_why_a_machine_with_a_key_is_refused() {
     let reason = || collector.hosts().remove(0).conflict.unwrap().reason;
     let (path, signature, body) = signed("nas", 5);
     assert_eq!(collector.put(&path, &signature, &body).await.0, StatusCode::NO_CONTENT);
+    // A machine that has only the name hides no reason.
+    let other = AgentKey::from_seed(&[2; 32]).unwrap();
+    let token = collector.invite(json!({})).await;
+    let join = JoinRequest::new("nas", "b1", &other, &token.parse().unwrap()).unwrap();
+    assert_eq!(collector.join(&join).await.0, StatusCode::CONFLICT);
+    assert_eq!(reason(), "");
     let (path, signature, body) = signed("nas", 4);
     assert_eq!(collector.put(&path, &signature, &body).await.0, StatusCode::CONFLICT);
+    assert!(reason().contains("its disk was copied"), "{}", reason());
+    assert!(collector.audit().iter().any(|it| it.3.contains("refused machine")), "{:?}", collector.audit());
+    assert_eq!(collector.join(&join).await.0, StatusCode::CONFLICT);
+    // It may also have been sent again on the way.
+    let (path, signature, body) = signed("nas", 5);
+    assert_eq!(collector.put(&path, &signature, &body).await.0, StatusCode::CONFLICT);
+    assert!(reason().contains("or the request was repeated on the way"), "{}", reason());
+    assert_eq!(collector.join(&join).await.0, StatusCode::CONFLICT);
     assert!(reason().contains("its disk was copied"), "{}", reason());
     let (path, signature, body) = signed("attic", 6);
     assert_eq!(collector.put(&path, &signature, &body).await.0, StatusCode::FORBIDDEN);

@@ -1,6 +1,8 @@
 //! The last report of each host of the fleet, on a collector. Every host repeats its report, so a lost table is complete
 //! again after a few seconds, and it is in no backup.
 
+use std::time::Duration;
+
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use driftless_model::Timestamp;
@@ -198,16 +200,22 @@ impl Store {
     }
 
     /// Stores that a machine was refused because another one has the name. The refusal before, if there was one. `None`: the host
-    /// has not reported yet.
+    /// has not reported yet. One with a reason is kept for this time if one without comes.
     pub fn note_fleet_conflict(
         &self,
         name: &str,
         conflict: &StoredConflict,
+        kept_for: Duration,
     ) -> Result<Option<Option<StoredConflict>>, Error> {
         self.write(WHAT, Durability::Process, |transaction| {
             let query = format!("SELECT {COLUMNS} FROM fleet_hosts WHERE name = ?1");
             let known = transaction.prepare_cached(&query)?.query_row(params![name], fleet_row).optional()?;
-            set_conflict(transaction, name, conflict)?;
+            let before = known.as_ref().and_then(|row| row.conflict.as_ref());
+            let has_reason = before
+                .is_some_and(|before| !before.reason.is_empty() && before.at.is_recent(kept_for, conflict.at));
+            if !conflict.reason.is_empty() || !has_reason {
+                set_conflict(transaction, name, conflict)?;
+            }
             Ok(known.map(|row| row.conflict))
         })
     }

@@ -319,11 +319,12 @@ pub(super) async fn note_conflict(
 ) -> Result<bool, Error> {
     let StoredConflict { instance, from, reason, at: now } = conflict.clone();
     let name = host.to_owned();
-    let Some(before) = read(store, move |store| store.note_fleet_conflict(&name, &conflict)).await? else {
-        return Ok(false);
-    };
-    // The id does not count, so that nobody without a key fills the audit.
-    let is_known = before.is_some_and(|before| now.since(before.at) < NO_NEWS_FOR);
+    let noted = read(store, move |store| store.note_fleet_conflict(&name, &conflict, NO_NEWS_FOR));
+    let Some(before) = noted.await? else { return Ok(false) };
+    // The id does not count, so that nobody without a key fills the audit. The first reason is news also among refusals without.
+    let is_known = before.is_some_and(|before| {
+        now.since(before.at) < NO_NEWS_FOR && (reason.is_empty() || !before.reason.is_empty())
+    });
     if !is_known && reason.is_empty() {
         tracing::warn!(host, refused = instance, from, "two machines report as one host");
     } else if !is_known {

@@ -106,7 +106,7 @@ impl Authenticator {
             }
             Decision::Replayed => {
                 let error = Error::Replayed(host.clone());
-                HostRefusal { host: Some(host.clone()), reason: COPIED.to_owned(), ..refusal(error) }
+                HostRefusal { host: Some(host.clone()), reason: OLD_COUNTER.to_owned(), ..refusal(error) }
             }
         };
         // Hosts behind the same proxy as a wrong one are not held up.
@@ -116,9 +116,11 @@ impl Authenticator {
     }
 }
 
-/// The sentence about a machine with counters that are not higher than those that were there.
-const COPIED: &str = "a machine with its key reports with lower counters and is refused: its disk was copied, so remove the state directory of \
-                      one of both and join it with another name; if the copy is gone, restart the agent of this host";
+/// The sentence about a genuine request whose counter is not higher than those that were there. A copy of the machine sends such ones,
+/// and so does a proxy or a person on the way that repeats one.
+const OLD_COUNTER: &str = "a request with its key and an old counter was refused: its disk was copied, or the \
+                           request was repeated on the way. If there is a copy, remove the state directory of one of \
+                           both and join it with another name; if the copy is gone, restart the agent of this host";
 
 /// Reads the store and stores the counter, so it blocks.
 fn decide(

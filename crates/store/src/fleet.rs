@@ -211,8 +211,9 @@ impl Store {
             let query = format!("SELECT {COLUMNS} FROM fleet_hosts WHERE name = ?1");
             let known = transaction.prepare_cached(&query)?.query_row(params![name], fleet_row).optional()?;
             let before = known.as_ref().and_then(|row| row.conflict.as_ref());
-            let has_reason = before
-                .is_some_and(|before| !before.reason.is_empty() && before.at.is_recent(kept_for, conflict.at));
+            let has_reason = before.is_some_and(|before| {
+                !before.reason.is_empty() && before.at.is_recent(kept_for, conflict.at)
+            });
             if !conflict.reason.is_empty() || !has_reason {
                 set_conflict(transaction, name, conflict)?;
             }

@@ -388,8 +388,7 @@ fn join(
 
 /// An actor whose kind this release does not know is unknown.
 fn actor(text: &str) -> Actor {
-    readable::<Actor>("an actor", text)
-        .unwrap_or_else(|| Actor::new(ActorKind::Unknown, String::new()))
+    readable::<Actor>("an actor", text).unwrap_or_else(|| Actor::new(ActorKind::Unknown, String::new()))
 }
 
 fn fleet_key(row: &Row<'_>) -> Result<FleetKey, rusqlite::Error> {

@@ -91,7 +91,8 @@ pub struct EnrolledHost {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenInvite {
-    /// The id with which it is withdrawn. It is not the token, and not a part of it.
+    /// The id with which it is withdrawn. It is not the token, and not a part of it. Empty: an older release lists it.
+    #[serde(default)]
     pub id: String,
     /// The only host that may use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

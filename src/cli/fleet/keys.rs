@@ -64,7 +64,8 @@ fn text(keys: &FleetKeys, width: Option<usize>, now: Timestamp, colours: Colours
     for OpenInvite { id, host, invited_by, expires } in invites {
         let host = host.as_deref().map_or_else(|| "any host".to_owned(), plain);
         let (by, left) = (plain(&invited_by.to_string()), span(expires.since(now)));
-        let _ = writeln!(text, "open invite for {host} by {by}, for another {left} (id {})", plain(id));
+        let id = if id.is_empty() { String::new() } else { format!(" (id {})", plain(id)) };
+        let _ = writeln!(text, "open invite for {host} by {by}, for another {left}{id}");
     }
     let _ = writeln!(text, "key of this collector: {}", plain(own));
     text
@@ -103,6 +104,13 @@ mod tests {
                 "key of this collector: SHA256:own",
             ]
         );
+        // An older release lists no ids.
+        let mut older = serde_json::to_value(&keys.invites[0]).unwrap();
+        older.as_object_mut().unwrap().remove("id");
+        keys.invites = vec![serde_json::from_value(older).unwrap()];
+        let text_of_older = text(&keys, None, now, Colours::Off);
+        let line = "open invite for any host by local user root, for another 60m\n";
+        assert!(text_of_older.contains(line), "{text_of_older}");
         keys.hosts.clear();
         assert!(text(&keys, None, now, Colours::Off).starts_with("no host is enrolled"));
     }

@@ -20,9 +20,12 @@ use crate::cli::{
 /// The digits of an id in the table, which suffice to cancel the request.
 const SHORT_ID: usize = 12;
 
+/// The digits that an id needs at least.
+const SHORTEST_ID: usize = 8;
+
 /// A text that cannot be the id of a request.
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` is no id of a request")]
+#[error("`{0}` is no id of a request: it has at least {least} hexadecimal digits", least = SHORTEST_ID)]
 struct NoRequestId(String);
 
 impl CommandError for NoRequestId {
@@ -49,7 +52,7 @@ pub(in crate::cli) struct FleetRequestsArgs {
 
 pub(super) async fn requests(args: &FleetRequestsArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     if let Some(id) = &args.cancel {
-        if id.is_empty() || !id.chars().all(|letter| letter.is_ascii_hexdigit()) {
+        if id.len() < SHORTEST_ID || !id.chars().all(|letter| letter.is_ascii_hexdigit()) {
             return Err(NoRequestId(id.clone()).into());
         }
         let client = Client::new(&args.server, context.environment)?;
@@ -110,6 +113,12 @@ fn table(requests: &[FleetRequest], width: Option<usize>, now: Timestamp, colour
 mod tests {
     use super::*;
     use driftless_model::{Actor, AppName, HostRequest, HostRequestKind, HostRequestResult};
+
+    #[test]
+    fn id_that_is_too_short_is_refused_with_the_number_of_digits() {
+        let error = NoRequestId("0a1".to_owned()).to_string();
+        assert_eq!(error, "`0a1` is no id of a request: it has at least 8 hexadecimal digits");
+    }
 
     #[test]
     fn state_of_each_request_is_shown() {

@@ -247,9 +247,21 @@ fn unreachable(error: &reqwest::Error) -> ReportError {
         return ReportError::Unreachable("it did not answer in time".to_owned());
     }
     match root_cause(error) {
-        Some(cause) if cause.starts_with(UNTRUSTED) => ReportError::Certificate(cause),
+        Some(cause) if cause.starts_with(UNTRUSTED) => refused_certificate(cause),
         Some(cause) => ReportError::Unreachable(cause),
         None => ReportError::Unreachable("the connection broke".to_owned()),
+    }
+}
+
+/// The error about a certificate. The words about its time have seconds that change, and are left out.
+fn refused_certificate(cause: String) -> ReportError {
+    let detail = cause.strip_prefix(UNTRUSTED).unwrap_or_default();
+    if detail.starts_with(": certificate expired") || detail == ": Expired" {
+        ReportError::ExpiredCertificate
+    } else if detail.starts_with(": certificate not valid yet") || detail == ": NotValidYet" {
+        ReportError::EarlyCertificate
+    } else {
+        ReportError::Certificate(cause)
     }
 }
 
@@ -298,4 +310,31 @@ fn explanation(body: &[u8]) -> String {
     let letters = line.chars().filter(|letter| !driftless_model::is_unprintable(*letter));
     let line: String = letters.take(LONGEST_MESSAGE).collect();
     if line.is_empty() { "without a word".to_owned() } else { line }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_about_a_certificate_names_its_cause() {
+        let advice = |detail: &str| {
+            let error = refused_certificate(format!("{UNTRUSTED}: {detail}"));
+            (error.to_string(), error.is_lasting())
+        };
+        // The words of rustls.
+        let expired = |seconds: u64| {
+            advice(&format!(
+                "certificate expired: verification time {} (UNIX), … ({seconds} seconds ago)",
+                5 + seconds
+            ))
+        };
+        let (error, is_lasting) = expired(9);
+        assert!(is_lasting && error.contains("has expired: renew it"), "{error}");
+        assert_eq!(expired(10).0, error, "it is logged once");
+        let (error, is_lasting) = advice("certificate not valid yet: verification time 1 (UNIX)");
+        assert!(!is_lasting && error.contains("set the clock"), "{error}");
+        let (error, is_lasting) = advice("UnknownIssuer");
+        assert!(is_lasting && error.contains("`caFile`"), "{error}");
+    }
 }

@@ -28,6 +28,16 @@ pub enum ReportError {
          `report.caFile`, or correct the URL"
     )]
     Certificate(String),
+    /// The certificate of the collector has expired.
+    #[error(
+        "the certificate of the collector has expired: renew it there, or set the clock of this host if that is wrong"
+    )]
+    ExpiredCertificate,
+    /// The certificate of the collector is not valid yet. A host without a battery for its clock begins with a wrong time.
+    #[error(
+        "the certificate of the collector is not valid yet: set the clock of this host, if that is wrong"
+    )]
+    EarlyCertificate,
     /// The collector answers with an error.
     #[error("it answered {status}: {message}")]
     Refused {
@@ -87,6 +97,7 @@ impl ReportError {
             Self::Token(_)
             | Self::CaFile(_)
             | Self::Certificate(_)
+            | Self::ExpiredCertificate
             | Self::Foreign(_)
             | Self::NotJoined { .. }
             | Self::Key(_)
@@ -96,9 +107,12 @@ impl ReportError {
                 status.is_client_error() || *status == StatusCode::INSUFFICIENT_STORAGE
             }
             Self::Objects(error) => error.is_lasting(),
-            Self::Client(_) | Self::Write(_) | Self::Unreachable(_) | Self::Contended | Self::Counter(_) => {
-                false
-            }
+            Self::Client(_)
+            | Self::Write(_)
+            | Self::Unreachable(_)
+            | Self::EarlyCertificate
+            | Self::Contended
+            | Self::Counter(_) => false,
         }
     }
 }

@@ -80,13 +80,13 @@ async fn agent_ends_though_a_trial_of_a_definition_hangs() {
     };
     let mut it = Simulation::of(&version("db:1"));
     it.synced_with_tip().await;
-    it.docker.faults(|faults| faults.hanging_trials = true);
+    it.docker.faults(|faults| faults.trial = Duration::from_hours(1));
     it.push(&version("db:2")).await;
     sleep(Duration::from_secs(10)).await;
     assert!(it.docker.trials() > 0, "{}", it.story());
     timeout(Duration::from_secs(1), it.end()).await.unwrap();
     assert_eq!(it.images(), ["db:1"], "{}", it.story());
-    it.docker.faults(|faults| faults.hanging_trials = false);
+    it.docker.faults(|faults| faults.trial = Duration::ZERO);
     it.begin();
     it.synced_with_tip().await;
     assert_eq!(it.images(), ["db:2"], "{}", it.story());

@@ -102,42 +102,34 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
                 continue;
             }
             begun.insert(index);
-            let image = match (&step.action, step.action.image()) {
-                (action @ Action::PullImage { .. }, Some(image)) => images.pull(docker, app, &image, action),
-                (action @ Action::VerifyImage { .. }, Some(image)) => images.verify(docker, &image, action),
-                (Action::BuildImage { build, .. }, Some(image)) => {
-                    images.build(docker, app, (&image, build), read_context)
-                }
-                (Action::ImportImage { .. }, Some(image)) => images.import(docker, app, &image),
-                (action, _) => {
-                    let action = with_signature(action, &executed.signed);
-                    running.push(async move {
-                        let action = action.as_ref();
-                        let _permit = tokio::select! {
-                            permit = turn.step(action) => permit,
-                            () = interrupt.forbids(is_interrupted) => return (index, None),
-                        };
-                        if let Action::StopInstance { container: ContainerRef::Id(id, _), .. } = action {
-                            stopping.begin(id).await;
-                            if let Some(drains) = drains.get(id) {
-                                let failed = Box::pin(drain(docker, app, drains)).await;
-                                stopping.note_drained(drains, failed).await;
-                            }
+            let Some(image) = image_state(&step.action, (docker, app), images, read_context) else {
+                let action = with_signature(&step.action, &executed.signed);
+                running.push(async move {
+                    let action = action.as_ref();
+                    let _permit = tokio::select! {
+                        permit = turn.step(action) => permit,
+                        () = interrupt.forbids(is_interrupted) => return (index, None),
+                    };
+                    if let Action::StopInstance { container: ContainerRef::Id(id, _), .. } = action {
+                        stopping.begin(id).await;
+                        if let Some(drains) = drains.get(id) {
+                            let failed = Box::pin(drain(docker, app, drains)).await;
+                            stopping.note_drained(drains, failed).await;
                         }
-                        let performed = perform(docker, contents, app, action);
-                        // It lasts until the helper stops this agent, which ends the plan first.
-                        let result = if matches!(action, Action::ReplaceAgent(_)) {
-                            tokio::select! {
-                                result = performed => result,
-                                () = interrupt.token().cancelled() => Ok(Effect::Done),
-                            }
-                        } else {
-                            performed.await
-                        };
-                        (index, Some(result))
-                    });
-                    continue;
-                }
+                    }
+                    let performed = perform(docker, contents, app, action);
+                    // It lasts until the helper stops this agent, which ends the plan first.
+                    let result = if matches!(action, Action::ReplaceAgent(_)) {
+                        tokio::select! {
+                            result = performed => result,
+                            () = interrupt.token().cancelled() => Ok(Effect::Done),
+                        }
+                    } else {
+                        performed.await
+                    };
+                    (index, Some(result))
+                });
+                continue;
             };
             let outcome = image_outcome(image, step.action.object(), mask, &mut executed.signed);
             report(index, &outcome);
@@ -193,6 +185,23 @@ fn has_failed(outcomes: &[Option<StepOutcome>], index: usize) -> bool {
 fn failure(error: &docker::Error, mask: &Mask) -> StepOutcome {
     let is_final = matches!(error, docker::Error::Rejected { .. });
     StepOutcome::Failed { error: mask.message(&chain(error)), retry_after: None, is_final }
+}
+
+/// The state of the image that a step gets. `None`: it gets none.
+fn image_state<D: Docker>(
+    action: &Action,
+    (docker, app): (&Arc<D>, &AppName),
+    images: &mut ImageTasks,
+    read_context: ReadContext<'_>,
+) -> Option<ImageState> {
+    let image = action.image()?;
+    match action {
+        Action::PullImage { .. } => Some(images.pull(docker, app, &image, action)),
+        Action::VerifyImage { .. } => Some(images.verify(docker, &image, action)),
+        Action::BuildImage { build, .. } => Some(images.build(docker, app, (&image, build), read_context)),
+        Action::ImportImage { .. } => Some(images.import(docker, app, &image)),
+        _ => None,
+    }
 }
 
 /// The outcome of a step about an image. A verified image is added to `signed`.

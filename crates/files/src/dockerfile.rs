@@ -108,7 +108,9 @@ fn stages(text: &str, args: &BTreeMap<String, String>) -> Vec<Stage> {
         let Some((keyword, operands)) = words.split_first() else { continue };
         match keyword.text.to_ascii_uppercase().as_str() {
             "ARG" if stages.is_empty() => {
-                operands.iter().for_each(|word| declare(word.text, args, &mut variables));
+                for word in operands {
+                    declare(word.text, args, &mut variables);
+                }
             }
             "FROM" => {
                 let mut stage = Stage { name: stage_of(words), ..Stage::default() };
@@ -253,11 +255,7 @@ impl Word<'_> {
 }
 
 /// The parts of a text between separators, without empty ones.
-fn pieces<'a>(
-    text: &'a str,
-    mut start: usize,
-    is_separator: fn(char) -> bool,
-) -> impl Iterator<Item = Word<'a>> {
+fn pieces(text: &str, mut start: usize, is_separator: fn(char) -> bool) -> impl Iterator<Item = Word<'_>> {
     text.split_inclusive(is_separator).filter_map(move |piece| {
         let word = Word { text: piece.trim_end_matches(is_separator), start };
         start += piece.len();

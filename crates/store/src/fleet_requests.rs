@@ -110,7 +110,7 @@ impl Store {
             self.write(WHAT, Durability::Process, |transaction| end_expired(transaction, now))?;
         }
         let due = self.waiting_requests(host, most, now)?;
-        if due.is_empty() { Ok(due) } else { self.mark_sent(due, now) }
+        if due.is_empty() { Ok(due) } else { self.mark_requests_sent(due, now) }
     }
 
     fn waiting_requests(&self, host: &str, most: u64, now: Timestamp) -> Result<Vec<HostRequest>, Error> {
@@ -128,7 +128,7 @@ impl Store {
     }
 
     /// Stores that these requests are sent now. Returns those that may be: the others have ended since they were read.
-    fn mark_sent(&self, due: Vec<HostRequest>, now: Timestamp) -> Result<Vec<HostRequest>, Error> {
+    fn mark_requests_sent(&self, due: Vec<HostRequest>, now: Timestamp) -> Result<Vec<HostRequest>, Error> {
         self.write(WHAT, Durability::Process, |transaction| {
             let mut update = transaction
                 .prepare_cached("UPDATE fleet_requests SET sent = ?2 WHERE id = ?1 AND ended IS NULL")?;
@@ -516,7 +516,7 @@ mod tests {
         let waiting = store.waiting_requests("nas", 9, Timestamp(11)).unwrap();
         assert_eq!(waiting.len(), 2);
         store.cancel_fleet_request("a", Timestamp(11)).unwrap().unwrap();
-        let sent = store.mark_sent(waiting, Timestamp(11)).unwrap();
+        let sent = store.mark_requests_sent(waiting, Timestamp(11)).unwrap();
         assert_eq!(sent, [request("b", 100)]);
         let all = store.fleet_requests(None, 9).unwrap();
         let all: Vec<_> = all.iter().map(|it| (it.request.id.as_str(), it.sent)).collect();

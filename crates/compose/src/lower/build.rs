@@ -50,8 +50,11 @@ pub(crate) struct Builds {
     /// By service.
     services: BTreeMap<WorkloadName, BuiltService>,
     /// Digests of files with the Dockerfile, by context and place of the Dockerfile, because several services may be built from one folder.
-    files: BTreeMap<(String, String), (String, Arc<[u8]>)>,
+    files: BTreeMap<(String, String), ReadContext>,
 }
+
+/// The digest of the files of a context, and its Dockerfile.
+type ReadContext = (String, Arc<[u8]>);
 
 /// The image that one service builds.
 #[derive(Debug)]

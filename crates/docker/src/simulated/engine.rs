@@ -358,7 +358,6 @@ impl Docker for SimulatedEngine {
         Ok(created.map_or(Effect::Done, Effect::Created))
     }
 
-    /// It takes no time, unless it hangs.
     async fn try_definition(&self, creation: &Creation) -> Result<(), Error> {
         self.client.hang_if_crashed().await;
         let doing = format!("create {}", creation.name);
@@ -366,9 +365,9 @@ impl Docker for SimulatedEngine {
             return Err(unreachable(&doing, "connection refused"));
         }
         self.host.state().trials += 1;
-        let is_hanging = self.host.state().faults.hanging_trials;
-        if is_hanging {
-            pending::<()>().await;
+        let time = self.host.state().faults.trial;
+        if !time.is_zero() {
+            sleep(time).await;
         }
         self.host.check_definition(creation, &doing)
     }

@@ -22,8 +22,8 @@ pub struct Faults {
     pub rejected: BTreeMap<String, String>,
     /// The engine refuses containers of these images, in these words, because the host lacks something.
     pub lacking: BTreeMap<String, String>,
-    /// Trials of definitions are not answered.
-    pub hanging_trials: bool,
+    /// The time that a trial of a definition takes.
+    pub trial: Duration,
     pub events: EventDelivery,
     /// The id of the engine's data.
     pub data_id: String,
@@ -112,7 +112,7 @@ impl Default for Faults {
             failing_starts: None,
             rejected: BTreeMap::new(),
             lacking: BTreeMap::new(),
-            hanging_trials: false,
+            trial: Duration::ZERO,
             events: EventDelivery::Delivered,
             data_id: "data".to_owned(),
             registry: None,

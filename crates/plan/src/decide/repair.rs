@@ -250,8 +250,8 @@ fn reconnect(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) -
         if want.is_some()
             && let Some((holder, address)) = addresses::holder_on(draft, subject, network)
         {
-            let wait = preconditions::held(draft, name, holder, &address);
-            draft.wait(wait);
+            let is_held = preconditions::held(draft, name, holder, &address);
+            draft.wait(is_held);
             continue;
         }
         let mut after: Vec<usize> = draft.provided.get(network).copied().into_iter().collect();

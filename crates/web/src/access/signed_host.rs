@@ -61,15 +61,16 @@ impl Authenticator {
         let from = self.client_address(headers, peer);
         let address = from.map(|from| from.to_string()).unwrap_or_default();
         let refusal = |error| HostRefusal { error, host: None, reason: String::new(), from: address.clone() };
-        let only = |name: &HeaderName| only_text(headers, name).map_err(refusal);
-        let signature: HostSignature = only(&HeaderName::from_static(SIGNATURE_HEADER))?
+        let only = |name: &HeaderName| only_text(headers, name);
+        let signature: HostSignature = only(&HeaderName::from_static(SIGNATURE_HEADER))
+            .map_err(refusal)?
             .parse()
             .map_err(|InvalidKey| refusal(Error::Malformed(format!("the header `{SIGNATURE_HEADER}`"))))?;
         let seen = SignedCall {
             method: method.to_string(),
             path: uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
-            report: only(&header::IF_NONE_MATCH)?,
-            instance: only(&HeaderName::from_static(INSTANCE_HEADER))?,
+            report: only(&header::IF_NONE_MATCH).map_err(refusal)?,
+            instance: only(&HeaderName::from_static(INSTANCE_HEADER)).map_err(refusal)?,
         };
         let (given, now) = (signature.clone(), self.clock.now());
         let decision = read(&self.store, move |store| decide(store, &given, &seen, now)).await;

@@ -352,6 +352,18 @@ fn manifest_of_another_tool_hides_no_application_below() {
 }
 
 #[test]
+fn many_files_below_an_application_hide_no_other_one() {
+    let mut files = MemoryFiles::new([("api/compose.yaml", COMPOSE), ("web/compose.yaml", COMPOSE)]);
+    for number in 0..=200_000 {
+        files.0.insert(format!("api/assets/{number}.txt"), [].into());
+    }
+    let found = discover(&files, "", "infra", &[]);
+    assert_eq!(apps(&found).len(), 2, "{:?}", findings(&found));
+    assert_eq!(findings(&found), [""; 0]);
+    assert_eq!(found.unsearched, ["api/assets", "web"], "the limit is used up before the folders below web");
+}
+
+#[test]
 fn only_manifests_below_an_application_are_doubts() {
     let files = MemoryFiles::new([
         ("compose.yaml", COMPOSE),

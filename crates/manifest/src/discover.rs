@@ -74,8 +74,7 @@ pub struct Discovery {
     /// The searched folder, if the only finding is that it has no application or does not exist.
     pub empty_folder: Option<String>,
     /// The errors about files and folders that cannot be read, each at its path: symbolic links that cannot be followed, submodules,
-    /// and the templates of Helm charts. Most are of no interest, but an application that was found there, or behind one, must not
-    /// be treated as removed.
+    /// and the templates of Helm charts. An application that was found there, or through such a link, does not count as removed.
     pub unread_files: Vec<Finding>,
     /// Manifests and submodules that lie below an application, and files of other tools in folders that are no applications. One
     /// that was found there before ([`may_hide`](crate::may_hide)) may be missing by mistake.
@@ -109,9 +108,9 @@ pub fn discover_for(
     repository_name: &str,
     configured: &[Configured],
 ) -> Discovery {
-    let files = &Bounded::new(files, MOST_ENTRIES);
+    let (files, files_below) = (&Bounded::new(files, MOST_ENTRIES), &Bounded::new(files, MOST_ENTRIES));
     let mut empty_folder = None;
-    let mut search = Search::new(host, files, repository_name);
+    let mut search = Search::new(host, (files, files_below), repository_name);
     if configured.is_empty() {
         let top = tidy(path);
         if let Some(unread) = unread_at_or_above(files, &top) {
@@ -159,9 +158,9 @@ pub fn unlisted(
     listed: &BTreeSet<String>,
     applications: &[&AppSpec],
 ) -> Vec<String> {
-    let files = &Bounded::new(files, MOST_ENTRIES);
+    let (files, files_below) = (&Bounded::new(files, MOST_ENTRIES), &Bounded::new(files, MOST_ENTRIES));
     let host = &HostIdentity::default();
-    let mut search = Search::new(host, files, "repository");
+    let mut search = Search::new(host, (files, files_below), "repository");
     let top = tidy(path);
     search.below(&top, DEEPEST);
     search.leave_out_bases_below(&top);
@@ -182,6 +181,8 @@ pub fn unlisted(
 pub(crate) struct Search<'a> {
     host: &'a HostIdentity,
     pub(crate) files: &'a dyn Files,
+    /// The same files with a limit of their own, for folders below applications.
+    files_below: &'a dyn Files,
     repository_name: &'a str,
     found: Vec<AppSpec>,
     findings: Vec<Finding>,
@@ -210,10 +211,15 @@ pub(crate) enum FolderContent {
 }
 
 impl<'a> Search<'a> {
-    fn new(host: &'a HostIdentity, files: &'a dyn Files, repository_name: &'a str) -> Self {
+    fn new(
+        host: &'a HostIdentity,
+        (files, files_below): (&'a dyn Files, &'a dyn Files),
+        repository_name: &'a str,
+    ) -> Self {
         Self {
             host,
             files,
+            files_below,
             repository_name,
             found: Vec::new(),
             findings: Vec::new(),
@@ -222,6 +228,11 @@ impl<'a> Search<'a> {
             missed: Vec::new(),
             too_deep: Vec::new(),
         }
+    }
+
+    fn note_unsearched(&mut self, folder: &str, depth: usize) {
+        let below = Search::new(self.host, (self.files_below, self.files_below), self.repository_name);
+        self.unsearched.extend(below.unsearched_below(folder, depth));
     }
 
     /// Searches a folder, and the folders below if it is not an application.
@@ -236,8 +247,7 @@ impl<'a> Search<'a> {
     fn application_or_below(&mut self, folder: &str, entries: &[(String, Entry)], depth: usize) {
         match self.content(folder, entries) {
             FolderContent::Application(format, files, findings) => {
-                let unsearched = self.unsearched_below(folder, depth);
-                self.unsearched.extend(unsearched);
+                self.note_unsearched(folder, depth);
                 self.add(folder, format, files, findings, &Configured::default());
             }
             FolderContent::OtherTools(files) => self.other_tools_or_below(folder, entries, depth, files),
@@ -325,8 +335,7 @@ impl<'a> Search<'a> {
         let before = self.found.len();
         let mut names = folder.rsplit('/').take(DEEPEST - depth);
         if names.any(|name| ASIDE.contains(&name)) {
-            let unsearched = self.unsearched_below(folder, depth);
-            self.unsearched.extend(unsearched);
+            self.note_unsearched(folder, depth);
         } else {
             self.folders_below(folder, entries, depth);
         }

@@ -11,15 +11,25 @@ impl Search<'_> {
     /// The manifests, the files of variables that name Compose files, and the submodules in the folders below that of an application:
     /// all because of which a folder would be an application without the one above. Also a folder that cannot be listed.
     pub(crate) fn unsearched_below(&self, folder: &str, depth: usize) -> Vec<String> {
+        match self.folder(folder) {
+            Ok(entries) => self.unsearched_in(folder, &entries.unwrap_or_default(), depth),
+            Err(_) => vec![folder.to_owned()],
+        }
+    }
+
+    fn unsearched_in(&self, folder: &str, entries: &[(String, Entry)], depth: usize) -> Vec<String> {
         let mut found = Vec::new();
-        let Ok(entries) = self.folder(folder) else { return vec![folder.to_owned()] };
-        for (name, entry) in entries.unwrap_or_default() {
+        for (name, entry) in entries {
             let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
             match entry {
-                Entry::Folder if depth > 0 && !name.starts_with('.') => {
-                    found.extend(self.manifests_in(&path));
-                    found.extend(self.unsearched_below(&path, depth - 1));
-                }
+                Entry::Folder if depth > 0 && !name.starts_with('.') => match self.folder(&path) {
+                    Ok(inside) => {
+                        let inside = inside.unwrap_or_default();
+                        found.extend(self.manifests_in(&path, &inside));
+                        found.extend(self.unsearched_in(&path, &inside, depth - 1));
+                    }
+                    Err(_) => found.push(path),
+                },
                 Entry::Submodule => found.push(path),
                 Entry::Folder | Entry::File { .. } => {}
             }
@@ -29,9 +39,8 @@ impl Search<'_> {
 
     /// The files because of which a folder would be an application. Files of other tools and those that cannot be read may have been
     /// manifests.
-    fn manifests_in(&self, folder: &str) -> Vec<String> {
-        let entries = self.folder(folder).ok().flatten().unwrap_or_default();
-        match self.content(folder, &entries) {
+    fn manifests_in(&self, folder: &str, entries: &[(String, Entry)]) -> Vec<String> {
+        match self.content(folder, entries) {
             FolderContent::Application(_, files, _)
             | FolderContent::Component(files)
             | FolderContent::OtherTools(files)

@@ -48,6 +48,9 @@ const SENT_WITHIN: Duration = Duration::from_secs(10);
 /// A machine that was refused is no news again within this time.
 const NO_NEWS_FOR: Duration = Duration::from_mins(10);
 
+/// A refusal with a reason is kept for this time while others come without one: about as long as the views show it.
+const KEEPS_REASON_FOR: Duration = Duration::from_mins(4);
+
 /// The letters of an instance that messages show.
 const SHORT: usize = 12;
 
@@ -319,7 +322,7 @@ pub(super) async fn note_conflict(
 ) -> Result<bool, Error> {
     let StoredConflict { instance, from, reason, at: now } = conflict.clone();
     let name = host.to_owned();
-    let noted = read(store, move |store| store.note_fleet_conflict(&name, &conflict, NO_NEWS_FOR));
+    let noted = read(store, move |store| store.note_fleet_conflict(&name, &conflict, KEEPS_REASON_FOR));
     let Some(before) = noted.await? else { return Ok(false) };
     // The id does not count, so that nobody without a key fills the audit. The first reason is news also among refusals without.
     let is_known = before.is_some_and(|before| {

@@ -148,6 +148,7 @@ impl Host {
                 message: if is_well { String::new() } else { "web.1 is not ready: 503".to_owned() },
                 drift: 0,
                 suspended: Some(false),
+                pinned: None,
                 well: is_well,
             }
         };

@@ -147,6 +147,7 @@ pub(crate) fn host_report() -> HostReport {
         sync: SyncStatus::OutOfSync,
         health: HealthStatus::Degraded,
         suspended: None,
+        pinned: None,
         well: false,
         revision: Some(4),
         revision_commit: Some(CommitId::from_stored("a".repeat(40))),

@@ -54,6 +54,7 @@ fn on_canary(commit: &str, failed: Option<&str>, health: HealthStatus) -> Applic
         sync: SyncStatus::Synced,
         health,
         suspended: None,
+        pinned: None,
         well: false,
         revision: Some(1),
         revision_commit: None,

@@ -580,6 +580,7 @@ async fn page_and_metrics_show_fresh_and_lost_hosts() {
             sync: driftless_model::SyncStatus::Synced,
             health: HealthStatus::Healthy,
             suspended: None,
+            pinned: None,
             well: false,
             revision: Some(1),
             commit: None,

@@ -88,6 +88,7 @@ fn application(name: &str, health: HealthStatus) -> ApplicationReport {
         sync: SyncStatus::Synced,
         health,
         suspended: None,
+        pinned: None,
         well: false,
         revision: Some(1),
         revision_commit: None,

@@ -114,6 +114,7 @@ mod tests {
             sync,
             health: HealthStatus::Healthy,
             suspended: None,
+            pinned: None,
             well: false,
             revision: None,
             revision_commit: None,

@@ -411,6 +411,7 @@ mod tests {
             sync: state.0,
             health: state.1,
             suspended: None,
+            pinned: None,
             well: false,
             revision: Some(1),
             revision_commit: None,

@@ -127,6 +127,7 @@ mod tests {
             sync: SyncStatus::Synced,
             health,
             suspended: None,
+            pinned: None,
             well: false,
             revision: Some(1),
             commit: id.clone(),

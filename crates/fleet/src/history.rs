@@ -90,6 +90,7 @@ mod tests {
             sync: SyncStatus::Synced,
             health: HealthStatus::Healthy,
             suspended: None,
+            pinned: None,
             well: false,
             revision: Some(revision),
             revision_commit: None,

@@ -119,6 +119,9 @@ pub struct ApplicationReport {
     /// Whether Git or a user has suspended it, and not only a Job or a rollout of it. `None` in reports of older agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended: Option<bool>,
+    /// Whether a user keeps it at an older revision. `None` in reports of older agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<bool>,
     /// Whether it runs as Git and its users ask for, also if Jobs of it are suspended or rollouts paused. `false` in reports of older
     /// agents, also for one that is healthy: see [`ApplicationReport::is_healthy`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

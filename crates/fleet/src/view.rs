@@ -323,6 +323,7 @@ mod tests {
             sync,
             health,
             suspended: None,
+            pinned: None,
             well: false,
             revision: None,
             commit: None,

@@ -428,6 +428,7 @@ mod tests {
             sync: SyncStatus::Synced,
             health,
             suspended: None,
+            pinned: None,
             well: false,
             revision: None,
             revision_commit: None,

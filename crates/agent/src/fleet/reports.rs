@@ -86,6 +86,7 @@ impl ReportSource {
             sync: application.status.sync,
             health: application.status.health,
             suspended: Some(application.spec.policy.suspended),
+            pinned: Some(application.status.pin.is_some()),
             well: application.is_well(),
             revision: application.status.revision,
             revision_commit: application.status.revision_commit.as_ref().map(|commit| commit.id.clone()),

@@ -66,12 +66,16 @@ fn parse(word: &str) -> Option<HostRequestKind> {
     HostRequestKind::ALL.into_iter().find(|(known, _)| *known == word).map(|(_, kind)| kind)
 }
 
-/// Links to the pages that ask, for an application and all requests that the host allows and that make sense now. To resume makes
-/// sense also without a suspension: it ends a pin, which reports do not have.
+/// Links to the pages that ask, for an application and all requests that the host allows and that make sense now. To resume ends a
+/// suspension and a pin.
 pub(super) fn request_links(report: &HostReport, application: &ApplicationReport) -> Markup {
     let app = &application.name;
     let query = query_of(app.as_str());
-    let is_idle = |kind| kind == HostRequestKind::Suspend && application.suspended == Some(true);
+    let is_idle = |kind| match kind {
+        HostRequestKind::Suspend => application.suspended == Some(true),
+        HostRequestKind::Resume => application.suspended == Some(false) && application.pinned == Some(false),
+        HostRequestKind::Sync | HostRequestKind::Rollback => false,
+    };
     html! {
         @for (word, kind) in HostRequestKind::ALL {
             @if report.allows(kind) && !is_idle(kind) {
@@ -181,16 +185,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn suspended_application_is_not_suspended_again() {
+    fn requests_without_an_effect_are_not_offered() {
         let allows = HostRequestKind::ALL.map(|(word, _)| word.to_owned()).to_vec();
         let report = HostReport { host: "nas".to_owned(), allows, ..HostReport::default() };
-        let links = |suspended| {
+        let links = |suspended, pinned| {
             let application = ApplicationReport {
                 name: AppName::from("shop"),
                 repository: "infra".to_owned(),
                 sync: SyncStatus::Synced,
                 health: HealthStatus::Healthy,
                 suspended: Some(suspended),
+                pinned,
                 well: true,
                 revision: None,
                 revision_commit: None,
@@ -203,7 +208,13 @@ mod tests {
             };
             request_links(&report, &application).into_string()
         };
-        assert!(links(false).contains("nas/suspend") && links(false).contains("nas/resume"));
-        assert!(!links(true).contains("nas/suspend") && links(true).contains("nas/resume"));
+        let offered = |suspended, pinned| {
+            let links = links(suspended, pinned);
+            (links.contains("nas/suspend"), links.contains("nas/resume"))
+        };
+        assert_eq!(offered(false, Some(false)), (true, false));
+        assert_eq!(offered(false, Some(true)), (true, true));
+        assert_eq!(offered(true, Some(false)), (false, true));
+        assert_eq!(offered(false, None), (true, true), "reports of older agents have no pin");
     }
 }

@@ -175,12 +175,15 @@ pub(crate) fn phase_name(phase: IncidentPhase) -> &'static str {
     }
 }
 
-/// The page of an application, or of the agent.
+/// The page of an application, a host of the fleet or a repository, or of the agent. What is not managed any more has no page.
 pub(crate) fn link(incident: &Incident, host: &SenderHost) -> Option<String> {
     let base = host.url.as_ref()?;
-    Some(match &incident.app {
-        Some(app) => format!("{base}/applications/{app}"),
-        None => format!("{base}/"),
+    Some(match (&incident.app, &incident.host, &incident.repository) {
+        (Some(app), _, _) => format!("{base}/applications/{app}"),
+        _ if incident.unmanaged => format!("{base}/"),
+        (None, Some(name), _) => format!("{base}/fleet/{name}"),
+        (None, None, Some(name)) => format!("{base}/repositories/{name}"),
+        (None, None, None) => format!("{base}/"),
     })
 }
 
@@ -213,4 +216,28 @@ pub(crate) fn shorten(text: &str, most: usize) -> String {
     }
     let cut: String = text.chars().take(most.saturating_sub(1)).collect();
     format!("{cut}…")
+}
+
+#[cfg(test)]
+mod tests {
+    use driftless_model::IncidentKind;
+
+    use super::*;
+
+    #[test]
+    fn link_leads_to_the_page_of_the_subject() {
+        let host = SenderHost { name: "hub".to_owned(), url: Some("https://hub.example.com".to_owned()) };
+        let linked = |incident: &Incident| link(incident, &host).unwrap();
+        let of_kind = |kind| sample(kind, Timestamp(1_767_225_600_000));
+        for (kind, page) in [
+            (IncidentKind::Degraded, "/applications/shop"),
+            (IncidentKind::HostLost, "/fleet/nas"),
+            (IncidentKind::GitUnreachable, "/repositories/infra"),
+            (IncidentKind::EngineUnreachable, "/"),
+        ] {
+            assert_eq!(linked(&of_kind(kind)), format!("https://hub.example.com{page}"), "{kind:?}");
+        }
+        let removed = Incident { unmanaged: true, ..of_kind(IncidentKind::HostLost) };
+        assert_eq!(linked(&removed), "https://hub.example.com/");
+    }
 }

@@ -177,6 +177,19 @@ pub struct Record {
     pub swarm: Option<Box<SwarmRecord>>,
     /// The last sync that failed, while it has not succeeded since.
     pub sync: Option<Attempt>,
+    /// The containers that nobody adopted and that keep the whole application back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unadopted: Option<Unadopted>,
+}
+
+/// The containers of Docker Compose because of which an application has none of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Unadopted {
+    /// They are there.
+    Present,
+    /// They were found gone at this time, and networks of theirs are left.
+    Gone(Timestamp),
 }
 
 /// A stack that was reached, and of which a request, or its end, changes some workloads since.
@@ -290,6 +303,7 @@ impl Record {
             progress: _,
             resumed: _,
             since: _,
+            unadopted: _,
             // Changed by an outcome, or where no step is left. Until then an older value is true.
             settled: _,
             in_sync: _,

@@ -5,7 +5,9 @@ use std::{
     fmt,
 };
 
-use driftless_model::{Drift, DriftAction, InstanceId, RolloutSizes, Timestamp, Workload, WorkloadName};
+use driftless_model::{
+    Drift, DriftAction, InstanceId, RolloutSizes, Timestamp, Unadopted, Workload, WorkloadName,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -43,6 +45,8 @@ pub struct Plan {
     /// Runs of CronJobs are due, or may be forgotten. A plan that may change nothing begins none: they would pile up, and all start
     /// at once when it may.
     pub has_due_runs: bool,
+    /// The containers that nobody adopted and that keep the whole application back.
+    pub unadopted: Option<Unadopted>,
 }
 
 /// One action and its cause.

@@ -4,7 +4,7 @@
 //! constructor of [`Wait`], which holds its sentence. Those about data are in `data_waits.rs`. Sentences that only a Swarm
 //! has stand in `swarm`, where they are decided.
 
-use std::{collections::BTreeSet, fmt};
+use std::{collections::BTreeSet, fmt, time::Duration};
 
 use driftless_model::{
     Adopt, AgentId, AppName, Claims, FailedCommit, FailedOwnUpdate, FailureRule, HookPhase, IgnoredField,
@@ -546,6 +546,14 @@ impl Wait {
             Starter::Other => "somebody else",
         };
         let sentence = format!("was started by {starter} ({containers}): {advice}");
+        Self::workload(workload, WaitReason::NotAdopted, sentence)
+    }
+
+    pub(crate) fn taken_down(workload: &WorkloadName, network: &str, within: Duration) -> Self {
+        let sentence = format!(
+            "waits for `docker compose down` to remove the network {network}, for {} s at most",
+            within.as_secs()
+        );
         Self::workload(workload, WaitReason::NotAdopted, sentence)
     }
 

@@ -1,14 +1,17 @@
 //! Holding back workloads with containers that Docker Compose started and nobody adopted.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
-use driftless_model::WorkloadName;
+use driftless_model::{Unadopted, WorkloadName};
 
 use crate::{
     draft::Draft,
     facts::adoption::{Claim, Claimed, survey},
     wait::{Adoption, Starter, Wait},
 };
+
+/// The longest wait for `docker compose down` to remove its networks after its containers.
+const TAKEN_DOWN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Holds back what nobody let the agent adopt. True: nothing of the application belongs to the agent yet, and nothing is
 /// done before that is decided.
@@ -44,5 +47,29 @@ pub(crate) fn hold_unadopted(draft: &mut Draft<'_>) -> bool {
     let is_new = facts.instances.members.is_empty() && facts.instances.orphans.is_empty();
     let holds_all = is_new && !waiting.is_empty();
     draft.not_adopted = waiting.into_iter().cloned().collect();
-    holds_all
+    if holds_all {
+        draft.plan.unadopted = Some(Unadopted::Present);
+        return true;
+    }
+    is_new && wait_until_taken_down(draft, &claims)
+}
+
+/// `docker compose down` removes its networks last, and fails if a container has joined one. So nothing starts between its last container
+/// and its last network, unless only the containers are taken down.
+fn wait_until_taken_down(draft: &mut Draft<'_>, claims: &[Claim]) -> bool {
+    let facts = draft.facts;
+    let gone = match facts.record.unadopted {
+        None => return false,
+        Some(Unadopted::Present) => facts.now,
+        Some(Unadopted::Gone(at)) => at.min(facts.now),
+    };
+    let until = gone.after(TAKEN_DOWN_WITHIN);
+    let network = claims.iter().find(|it| matches!(it.what, Claimed::Network { .. }));
+    let Some(network) = network.filter(|_| facts.now < until) else { return false };
+    for name in facts.target.stack.workloads.keys() {
+        draft.wait(Wait::taken_down(name, &network.name, TAKEN_DOWN_WITHIN));
+    }
+    draft.look_again(until);
+    draft.plan.unadopted = Some(Unadopted::Gone(gone));
+    true
 }

@@ -32,6 +32,7 @@ pub fn note_planned(record: &mut Record, plan: &Plan, now: Timestamp) {
     for (_, progress) in record.progress.iter_mut().filter(|(name, _)| excused.contains(name)) {
         excuse(progress, now);
     }
+    record.unadopted = plan.unadopted;
     record.volumes_to_inherit.extend(plan.left_volumes.clone());
     record.spared_volumes.extend(plan.spared_volumes.iter().cloned());
     record.rollouts.extend(plan.rollouts.clone());

@@ -534,3 +534,39 @@ fn container_of_the_agent_is_not_removed_when_git_drops_it() {
     assert!(!touches(&plan, &db), "{plan}");
     assert!(plan.waits.iter().any(|it| it.to_string().contains("Git does not have it any more")), "{plan}");
 }
+
+#[test]
+fn nothing_starts_until_compose_has_removed_its_networks() {
+    let lan = Network::default();
+    let taken_down = || {
+        let mut stage = by_compose(|_| {});
+        stage.policy.adopt = Adopt::Never;
+        stage.stack.networks.insert("shop_lan".into(), lan.clone());
+        let network =
+            ObservedNetwork { id: "n1".into(), compose: Some(lan.clone()), ..ObservedNetwork::default() };
+        stage.world.observed.networks.insert("shop_lan".into(), network);
+        let held = stage.round();
+        assert!(held.steps.is_empty() && held.is_waiting_for_adoption(), "{held:#?}");
+        stage.world.observed.candidates.clear();
+        stage.world.observed.claims = driftless_model::Claims::default();
+        stage
+    };
+    let mut stage = taken_down();
+    let waiting = stage.round();
+    assert!(waiting.steps.is_empty(), "{:#?}", waiting.steps);
+    let sentence = "waits for `docker compose down` to remove the network shop_lan, for 10 s at most";
+    assert!(waiting.waits.iter().all(|wait| wait.to_string().ends_with(sentence)), "{:#?}", waiting.waits);
+    assert_eq!(waiting.waits.len(), 2);
+    assert_eq!(waiting.look_again, Some(stage.now.after(Duration::from_secs(10))));
+    stage.tick(Duration::from_secs(4));
+    assert!(stage.round().steps.is_empty());
+    stage.world.observed.networks.clear();
+    assert!(!stage.round().steps.is_empty(), "the network is gone");
+
+    // Only the containers were taken down.
+    let mut stage = taken_down();
+    assert!(stage.round().steps.is_empty());
+    stage.tick(Duration::from_secs(10));
+    assert!(!stage.round().steps.is_empty());
+    assert_eq!(stage.record.unadopted, None);
+}

@@ -137,7 +137,8 @@ pub(crate) fn ending(record: &Record, observed: &Observed, instance: &Instance) 
 
 /// Whether an exit with code 0 counts as success although the engine went down after it. A service that ends well with
 /// the engine looks the same, so this holds only for work whose end the manifest asks for: containers that Kubernetes does
-/// not restart, and Compose services whose completion another one waits for. A second run could do a migration twice.
+/// not restart, runs of schedules and hooks, and Compose services whose completion another one waits for. A second run could do a
+/// migration twice.
 pub(crate) fn counts_as_success(
     record: &Record,
     stack: &Stack,
@@ -148,7 +149,10 @@ pub(crate) fn counts_as_success(
         && workload.completion == Completion::OnSuccess
         && instance.touched_by_hand.is_none()
         && !record.is_stopped_by_agent(&instance.id);
-    has_ended_well && (stack.format == Format::Kubernetes || is_awaited(stack, &instance.instance.workload))
+    let is_to_end = stack.format == Format::Kubernetes
+        || workload.job().is_some()
+        || is_awaited(stack, &instance.instance.workload);
+    has_ended_well && is_to_end
 }
 
 /// Whether another workload waits until this one has completed.

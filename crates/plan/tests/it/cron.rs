@@ -2,18 +2,22 @@
 
 use std::{sync::Arc, time::Duration};
 
-use driftless_files::{MemoryFiles, Rendered};
+use driftless_files::{AppSpec, MemoryFiles, Rendered};
 use driftless_manifest::render;
 use driftless_model::{
-    Attempt, ContainerId, HealthStatus, JobOutcome, Peer, Schedule, Severity, Stack, StackHash, State,
-    SyncStatus, Timestamp, WorkloadName,
+    Attempt, ContainerId, Format, HealthStatus, JobOutcome, Peer, Schedule, Severity, Stack, StackHash,
+    State, SyncStatus, Timestamp, WorkloadName,
 };
 use driftless_plan::{
-    Action, Creation, CronEvent, Plan, WaitReason, leave_out_ended_runs, schedule, with_runs, without_runs,
+    Action, Creation, CronEvent, Plan, Step, WaitReason, leave_out_ended_runs, schedule, with_runs,
+    without_runs,
 };
 use proptest::prelude::*;
 
-use crate::fixture::{Stage, manifests};
+use crate::{
+    fixture::{Stage, manifests},
+    jobs::exit,
+};
 
 fn rendered(text: &str) -> Rendered {
     let files = MemoryFiles::new([("cron.yaml", text)]);
@@ -840,4 +844,31 @@ fn workloads_named_after_a_cron_job_are_none_of_its_runs() {
         assert!(!clock.stage.world.observed.instances.contains_key(&id));
         assert_eq!(deployed(&clock), 5);
     }
+}
+
+#[test]
+fn run_of_compose_that_ended_well_without_the_engine_is_done() {
+    let text = "services:\n  report:\n    image: long:1\n    x-driftless: {schedule: '0 * * * *'}\n";
+    let files = MemoryFiles::new([("compose.yaml", text)]);
+    let spec = AppSpec { format: Format::Compose, ..manifests("", &["compose.yaml"]) };
+    let Rendered { stack, findings, .. } = render(&files, &spec);
+    let git = stack.unwrap_or_else(|| panic!("{findings:?}"));
+    let mut stage = Stage::new(git.clone());
+    stage.world.observed.images.entry("long:1".to_owned()).or_default();
+    let mut clock = Clock { git, stage, told: Vec::new() };
+    let made = clock.until(Duration::from_mins(61));
+    assert_eq!(made.len(), 1, "{made:?}");
+    let ended = clock.stage.now;
+    exit(&mut clock.stage, 0, ended, "");
+    clock.stage.tick(Duration::from_secs(20));
+    clock.stage.world.observed.engine_started = Some(clock.stage.now);
+    for _ in 0..5 {
+        let plan = clock.round();
+        let is_start =
+            |step: &Step| matches!(step.action, Action::CreateInstance(_) | Action::StartInstance { .. });
+        assert!(!plan.steps.iter().any(is_start), "it runs twice: {plan}");
+        clock.stage.tick(Duration::from_secs(5));
+    }
+    let run = clock.stage.record.jobs.values().next().unwrap();
+    assert_eq!(run.ended.as_ref().map(|end| end.outcome), Some(JobOutcome::Complete));
 }

@@ -78,7 +78,8 @@ struct NotAllMade {
 
 impl CommandError for NotAllMade {
     fn help(&self) -> Option<String> {
-        Some("the others were: `driftless fleet requests` lists them, and `--cancel` cancels one".to_owned())
+        let help = "the others were: `driftless fleet requests` lists them, and `--cancel` cancels one";
+        (self.refused < self.all).then(|| help.to_owned())
     }
 }
 
@@ -97,7 +98,7 @@ pub(super) async fn request(args: &FleetRequestArgs, context: &Context<'_>) -> R
         AppName::parse(app)?;
     }
     let client = Client::new(&args.server, context.environment)?;
-    let wanted = if is_pattern {
+    let wanted = if is_pattern || args.dry_run {
         let keys: FleetKeys = client.get("/api/v1/fleet/keys").await?;
         let status: FleetStatus = client.get("/api/v1/fleet/hosts").await?;
         let enrolled: BTreeSet<&str> = keys.hosts.iter().map(|host| host.host.as_str()).collect();
@@ -176,28 +177,13 @@ async fn make(
 #[cfg(test)]
 mod tests {
     use driftless_fleet::{ApplicationReport, HostReport, HostView};
-    use driftless_model::{HealthStatus, SyncStatus};
+    use serde_json::json;
 
     use super::*;
 
     fn application(name: &str) -> ApplicationReport {
-        ApplicationReport {
-            name: name.into(),
-            repository: "infra".to_owned(),
-            sync: SyncStatus::Synced,
-            health: HealthStatus::Healthy,
-            suspended: None,
-            pinned: None,
-            well: true,
-            revision: None,
-            revision_commit: None,
-            commit: None,
-            failed: None,
-            images: None,
-            failed_images: None,
-            message: String::new(),
-            drift: 0,
-        }
+        let report = json!({ "name": name, "repository": "infra", "sync": "Synced", "health": "Healthy" });
+        serde_json::from_value(report).unwrap()
     }
 
     #[test]
@@ -229,5 +215,13 @@ mod tests {
         );
         assert_eq!(wanted("*", &["shop"]), ["edge-1 shop", "edge-2 shop", "nas shop"]);
         assert_eq!(wanted("web-*", &["shop"]), [""; 0]);
+        assert_eq!(wanted("edge-1", &["shop"]), ["edge-1 shop"], "of a dry run");
+    }
+
+    #[test]
+    fn advice_names_other_requests_only_if_there_are_some() {
+        let help = |refused| NotAllMade { refused, all: 2 }.help();
+        assert!(help(1).is_some_and(|help| help.contains("the others were")));
+        assert_eq!(help(2), None);
     }
 }

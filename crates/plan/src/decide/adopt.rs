@@ -48,7 +48,8 @@ pub(crate) fn hold_unadopted(draft: &mut Draft<'_>) -> bool {
     let holds_all = is_new && !waiting.is_empty();
     draft.not_adopted = waiting.into_iter().cloned().collect();
     if holds_all {
-        draft.plan.unadopted = Some(Unadopted::Present);
+        let is_of_compose = |claim: &Claim| matches!(claim.what, Claimed::Container { by_name: false, .. });
+        draft.plan.unadopted = claims.iter().any(is_of_compose).then_some(Unadopted::Present);
         return true;
     }
     is_new && wait_until_taken_down(draft, &claims)

@@ -1,7 +1,7 @@
 //! `driftless validate`: renders every application of a folder like the agent and prints all findings. In a work tree,
 //! it reads what the next commit contains. It needs no agent and no Docker.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use clap::Args;
 use serde::Serialize;
@@ -128,7 +128,13 @@ pub(super) fn validate(args: &ValidateArgs, context: &Context<'_>) -> Result<Exi
             let text = render_findings(&report.findings, screen.colours());
             let count = counted(report.applications.len(), "application");
             let source = source.words();
-            screen.say(format!("{text}{count}, {source}: {}", summary(&report.findings)));
+            // One that several hosts have in different forms is there several times.
+            let names: BTreeSet<&str> = report.applications.iter().map(|it| it.name.as_str()).collect();
+            let mut names = screen.fold(&Vec::from_iter(names).join(", "));
+            if !names.is_empty() {
+                names.push('\n');
+            }
+            screen.say(format!("{text}{names}{count}, {source}: {}", summary(&report.findings)));
         }
     }
     Ok(if report.findings.iter().any(Finding::is_error) { ExitStatus::Negative } else { ExitStatus::Success })

@@ -961,8 +961,7 @@ async fn validate_needs_no_agent() {
     let good = folder(&[("sites/shop/compose.yaml", "services:\n  web:\n    image: web:1\n")]);
     let path = good.path().to_str().unwrap();
     let (code, out, error) = run(nobody, &["validate", path]).await;
-    let summary =
-        "1 application, read from disk, because the folder is in no Git repository: 0 errors, 0 warnings\n";
+    let summary = "shop\n1 application, read from disk, because the folder is in no Git repository: 0 errors, 0 warnings\n";
     assert_eq!((code, out.as_str(), error.as_str()), (0, "", summary));
     let (code, out, _) = run(nobody, &["validate", path, "--path", "sites", "-o", "json"]).await;
     assert_eq!(code, 0);
@@ -1079,7 +1078,10 @@ async fn files_that_git_ignores_do_not_count() {
     assert!(!out.contains("hunter2") && error.contains("is ignored by Git"), "{out}{error}");
     one.git(&["add", "--force", "db/.env"]);
     let (code, _, error) = run(nobody, &["validate", path]).await;
-    assert_eq!((code, error.as_str()), (0, "3 applications, read from Git: 0 errors, 0 warnings\n"));
+    assert_eq!(
+        (code, error.as_str()),
+        (0, "blog, db, shop\n3 applications, read from Git: 0 errors, 0 warnings\n")
+    );
 }
 
 #[tokio::test]

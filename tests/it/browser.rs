@@ -35,6 +35,7 @@ use tokio::{
 use crate::{
     columns, oidc,
     page::{many, scaled_wait},
+    ports::free_port,
     sample::{self, LastWords, agent, answer, blog, crashing, not_in_git, shop},
 };
 
@@ -66,7 +67,7 @@ impl Drop for Browser {
 impl Browser {
     async fn open(theme: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let driver = Command::new("chromedriver")
             .arg(format!("--port={port}"))
             .stdout(Stdio::null())

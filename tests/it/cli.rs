@@ -30,6 +30,7 @@ use tokio::{
 
 use crate::{
     fleet::followed,
+    ports::listen_again,
     preview::Clone,
     sample::{self, NOW, before, blog, commit, shop},
 };
@@ -851,7 +852,7 @@ async fn events_of_a_restart_are_followed_without_a_first_event() {
     stop.send(()).unwrap();
     before.await.unwrap();
     agent.happens(sample::event("shop", "Started", "after the restart"));
-    let listener = TcpListener::bind(address).await.unwrap();
+    let listener = listen_again(address).await;
     tokio::spawn(serve(listener, routes, std::future::pending()));
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let line = timeout(Duration::from_mins(1), lines.next_line()).await.unwrap().unwrap().unwrap();
@@ -877,7 +878,7 @@ async fn errors_name_the_next_step() {
         error,
         "error: there is no application `nothing`\nhelp: `driftless status` lists the applications\n"
     );
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
     let (code, _, error) = run(nobody, &["status"]).await;
     assert_eq!(code, 2);
     assert!(error.starts_with(&format!("error: no agent answers at http://{nobody}: ")), "{error}");

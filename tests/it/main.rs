@@ -88,6 +88,8 @@ mod jobs;
 mod metrics;
 // Notifications, against servers that keep what they get, and real ones.
 mod notifications;
+// Ports that a test gives up and takes again.
+mod ports;
 // `preview` and `drift` as programs: Git repositories, exit codes, forges.
 mod preview;
 // The proxy of Services, over real sockets.

@@ -37,6 +37,7 @@ use tower::ServiceExt;
 use crate::{
     log_lines::LogLines,
     masking::READ,
+    ports::free_port,
     sample::{self as samples, NOON},
     simulation::{Simulation, minutes},
 };
@@ -813,10 +814,6 @@ impl Drop for Program {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 async fn is_open(port: u16) -> bool {

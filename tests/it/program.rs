@@ -18,6 +18,8 @@ use tokio::{
     time::{Instant, sleep},
 };
 
+use crate::ports::free_port;
+
 /// Time limit for a state.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 
@@ -47,7 +49,7 @@ impl Program {
         let runtime = tempfile::tempdir_in("/dev/shm").unwrap();
         let notified = UnixDatagram::bind(folder.path().join("notify")).unwrap();
         notified.set_read_timeout(Some(LIMIT)).unwrap();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         Self { folder, runtime, notified, port, child: None }
     }
 

@@ -22,6 +22,8 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+use crate::ports;
+
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A proxy of one port and what it stands on; all of it ends with this.
@@ -131,9 +133,7 @@ async fn answer(server: UdpSocket, answers: Arc<Mutex<Vec<Ipv4Addr>>>, questions
 async fn free_port(protocol: Protocol) -> u16 {
     match protocol {
         Protocol::Udp => UdpSocket::bind("[::]:0").await.unwrap().local_addr().unwrap().port(),
-        Protocol::Tcp | Protocol::Sctp => {
-            TcpListener::bind("[::]:0").await.unwrap().local_addr().unwrap().port()
-        }
+        Protocol::Tcp | Protocol::Sctp => ports::free_port(),
     }
 }
 

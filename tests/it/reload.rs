@@ -10,7 +10,10 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::program::{LIMIT, Program};
+use crate::{
+    ports::free_port,
+    program::{LIMIT, Program},
+};
 
 #[tokio::test]
 async fn broken_configuration_is_refused_and_the_old_one_stays() {
@@ -270,7 +273,7 @@ async fn first_signal_to_stop_during_a_reload_ends_the_agent() {
 #[tokio::test]
 async fn listeners_swap_their_addresses() {
     let mut program = Program::new();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let free = free_port();
     let with_metrics =
         |port: u16| format!("- {{url: /srv/none/infra.git}}\nmetrics: {{listen: '127.0.0.1:{port}'}}\n");
     program.configure(&with_metrics(free));

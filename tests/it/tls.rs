@@ -9,7 +9,10 @@ use std::{
 
 use tokio::time::{Duration, Instant, sleep};
 
-use crate::program::{LIMIT, Program};
+use crate::{
+    ports::free_port,
+    program::{LIMIT, Program},
+};
 
 const TOKEN: &str = "correct-horse-battery";
 
@@ -196,11 +199,6 @@ async fn self_signed_authority_is_trusted_as_the_servers_own() {
     let (code, text) = client(&program, &["status", "--server", &url, "--server-ca-file", &other]).await;
     assert!(code == 2 && text.contains("certificate"), "{code} {text}");
     program.end().await;
-}
-
-/// A port that is free.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 #[tokio::test]

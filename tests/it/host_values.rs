@@ -317,6 +317,65 @@ secrets: {db: {file: ./db.txt}}
     simulation.until("the secret is there again", comes_back).await;
 }
 
+/// Only a pull needs the login of a registry.
+#[tokio::test(start_paused = true)]
+async fn service_without_its_older_login_is_started_after_a_reboot() {
+    let folder = tempfile::tempdir().unwrap();
+    let login = folder.path().join("login.json");
+    let rotate = |password: &str| {
+        let text = format!(r#"{{"auths": {{"ghcr.io": {{"username": "a", "password": "{password}"}}}}}}"#);
+        fs::write(&login, text).unwrap();
+    };
+    rotate("first-value");
+    let mut simulation = Simulation::idle_at(Clock::starting_at(NOON));
+    let text = format!(
+        "repositories:\n- url: https://git.example/infra.git\n  valuesFrom: [{{file: {}, path: shop/login.json}}]\n",
+        login.display()
+    );
+    simulation.settings = Settings::parse("driftless.yaml", &text).unwrap().repositories.remove(0);
+    let kustomization = "resources: [web.yaml]
+secretGenerator:
+- {name: key, literals: [key=of-git]}
+- name: registry
+  type: kubernetes.io/dockerconfigjson
+  files: ['.dockerconfigjson=login.json']
+";
+    let web = "apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      imagePullSecrets: [{name: registry}]
+      volumes: [{name: key, secret: {secretName: key}}]
+      containers:
+      - {name: web, image: 'web:1', volumeMounts: [{name: key, mountPath: /etc/key}]}
+";
+    let files = [("shop/kustomization.yaml", kustomization), ("shop/web.yaml", web)];
+    simulation.git.push_files("Ada <a@b.c>", &files);
+    let state = StateDir::lock(&folder.path().join("state")).unwrap();
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    simulation.contents = ContentDir::open(&state, memory.path(), simulation.clock).unwrap();
+    let mut simulation = simulation.begun();
+    simulation.synced_with_tip().await;
+    rotate("second-value");
+    let revisions = |simulation: &Simulation| simulation.store.revisions(&app()).unwrap().len();
+    simulation.until("the new login is stored", |_| revisions(&simulation) == 2).await;
+    simulation.synced_with_tip().await;
+    let rollback = Rollback { to: None, reason: "2 is bad".to_owned(), until: Until::Manual };
+    simulation.ask(RequestKind::Rollback(rollback)).await;
+    minutes(5).await;
+
+    let memory = reboot(&mut simulation, &state);
+    simulation.begin();
+    minutes(5).await;
+    assert_eq!(simulation.images(), ["web:1"], "{}", simulation.story());
+    assert!(has_file_with(memory.path(), b"of-git"), "{}", simulation.story());
+    assert!(!has_file_with(memory.path(), b"first-value"));
+}
+
 #[tokio::test]
 async fn output_of_a_program_is_a_value() {
     let folder = tempfile::tempdir().unwrap();

@@ -16,6 +16,7 @@ use driftless_model::{
     Observed, Record, Stack, StackHash, Timestamp, Workload, WorkloadName,
 };
 use driftless_store as store;
+use driftless_store::LackingSecrets;
 
 use crate::{
     context::AppContext,
@@ -40,7 +41,7 @@ const CHECK_INTERVAL: Duration = Duration::from_hours(6);
 /// The time after which a stack is prepared again that lacks a secret: its source may have the value again.
 const LACKING_INTERVAL: Duration = Duration::from_mins(1);
 
-/// The workloads that lack a secret, each with the first one.
+/// The workloads that lack a mounted secret, each with the first one.
 type Lacking = BTreeMap<WorkloadName, ContentId>;
 
 /// Services of an older version.
@@ -73,6 +74,8 @@ struct PreparedMounts {
     /// The services of the version before whose secrets were written.
     older: BTreeSet<WorkloadName>,
     lacking: Lacking,
+    /// The login of a registry is missing. The services go on: a pull says it.
+    lacks_login: bool,
     /// The application's folder was left out.
     is_without_folder: bool,
 }
@@ -87,7 +90,8 @@ impl PreparedMounts {
         older: &OlderServices,
         now: Timestamp,
     ) -> bool {
-        let interval = if self.lacking.is_empty() { CHECK_INTERVAL } else { LACKING_INTERVAL };
+        let is_complete = self.lacking.is_empty() && !self.lacks_login;
+        let interval = if is_complete { CHECK_INTERVAL } else { LACKING_INTERVAL };
         self.stack == *stack
             && self.kept == *kept
             && self.older.iter().eq(older.keys())
@@ -150,7 +154,7 @@ impl Mounts {
         self.prepared = None;
         let mut written = write((context, disk), &stack, Arc::clone(&rendered.contents), kept.clone()).await;
         // After a time-out the write goes on, and a second one would wait for it as long.
-        if !written.as_ref().is_ok_and(Lacking::is_empty)
+        if !written.as_ref().is_ok_and(LackingSecrets::is_empty)
             && !disk.is_taken()
             && let Some(repository) = repository
         {
@@ -167,7 +171,7 @@ impl Mounts {
                 }
             };
         }
-        let mut lacking = written?;
+        let LackingSecrets { mounted: mut lacking, logins } = written?;
         // A Swarm creates its secrets from the files of all its services.
         if target.policy.engine == EngineKind::Swarm
             && let Some(id) = lacking.values().next()
@@ -198,6 +202,7 @@ impl Mounts {
             kept,
             older: older.keys().cloned().collect(),
             lacking: lacking.clone(),
+            lacks_login: !logins.is_empty(),
             is_without_folder: awaited.is_some(),
         });
         Ok(MountedFiles { lacking, awaited })
@@ -317,7 +322,7 @@ async fn write(
     stack: &Arc<Stack>,
     contents: Arc<Contents>,
     in_use: BTreeSet<String>,
-) -> Result<Lacking, String> {
+) -> Result<LackingSecrets, String> {
     let (directory, stack) = (context.contents().clone(), Arc::clone(stack));
     let folder = directory.app_folder(context.name());
     disk.write(&folder, move || directory.prepare(&stack, &contents, &in_use)).await
@@ -402,10 +407,16 @@ mod tests {
         let began = Timestamp(Duration::from_hours(1000).as_millis().try_into().unwrap());
         let kept = BTreeSet::new();
         let stack = StackHash("shop".to_owned());
-        let (lacking, is_without_folder) = (Lacking::new(), false);
         let (older, none) = (BTreeSet::new(), OlderServices::new());
-        let mut prepared =
-            PreparedMounts { stack, at: began, kept: kept.clone(), older, lacking, is_without_folder };
+        let mut prepared = PreparedMounts {
+            stack,
+            at: began,
+            kept: kept.clone(),
+            older,
+            lacking: Lacking::new(),
+            lacks_login: false,
+            is_without_folder: false,
+        };
         let covers = |stack: &str, age: Duration| {
             prepared.covers(&StackHash(stack.to_owned()), &kept, &none, began.after(age))
         };
@@ -417,6 +428,9 @@ mod tests {
         assert!(!prepared.covers(&prepared.stack, &kept, &none, before), "the clock was set back");
         let mounted = BTreeSet::from(["site".to_owned()]);
         assert!(!prepared.covers(&prepared.stack, &mounted, &none, began), "a container mounts older files");
+        prepared.lacks_login = true;
+        assert!(!prepared.covers(&prepared.stack, &kept, &none, began.after(Duration::from_mins(1))));
+        prepared.lacks_login = false;
         prepared.lacking.insert("web".into(), ContentId("db".to_owned()));
         assert!(!prepared.covers(&prepared.stack, &kept, &none, began.after(Duration::from_mins(1))));
     }

@@ -73,6 +73,22 @@ impl Visibility {
     }
 }
 
+/// The secrets of a stack that the host does not have: it keeps them in memory only.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LackingSecrets {
+    /// The workloads that lack a mounted secret, each with the first one. They cannot start.
+    pub mounted: BTreeMap<WorkloadName, ContentId>,
+    /// The logins of registries. Only pulls need them.
+    pub logins: BTreeSet<ContentId>,
+}
+
+impl LackingSecrets {
+    /// Whether the host has all secrets.
+    pub fn is_empty(&self) -> bool {
+        self.mounted.is_empty() && self.logins.is_empty()
+    }
+}
+
 impl ContentDir {
     /// Opens the directories. `runtime_dir` is used with the first secret, and must then be on a memory file system.
     ///
@@ -108,8 +124,8 @@ impl ContentDir {
 
     /// Writes everything that a stack mounts: public and secret contents, the files of the application's own folder, and the
     /// folders that it mounts. A content that is on the disk need not be in `contents`, so that a rollback works without
-    /// Git. `in_use` has the paths in the application's own folder that present containers mount. Returns the workloads that
-    /// lack a secret, each with the first one: the others can start.
+    /// Git. `in_use` has the paths in the application's own folder that present containers mount. Returns the secrets
+    /// that are lacking: the workloads that do not mount them can start.
     ///
     /// # Errors
     ///
@@ -119,28 +135,34 @@ impl ContentDir {
         stack: &Stack,
         contents: &Contents,
         in_use: &BTreeSet<String>,
-    ) -> Result<BTreeMap<WorkloadName, ContentId>, Error> {
+    ) -> Result<LackingSecrets, Error> {
         for id in stack.app_files.values() {
             self.provide(id, contents, Visibility::Public)?;
         }
         self.sync_app_files(&stack.app, &stack.app_files, &stack.app_folders(), in_use, contents)?;
-        let mut lacking = BTreeMap::new();
+        let mut lacking = LackingSecrets::default();
         for (name, workload) in &stack.workloads {
             match self.prepare_one(stack, workload, contents) {
                 // A run that a CronJob began with an older commit may mount a content that is gone. Only this run cannot
                 // start.
                 Err(Error::NoSuchContent { .. } | Error::NoSuchSecret { .. }) if is_run(workload) => {}
-                Err(Error::NoSuchSecret { id }) => drop(lacking.insert(name.clone(), id)),
+                Err(Error::NoSuchSecret { id }) => drop(lacking.mounted.insert(name.clone(), id)),
                 prepared => prepared?,
+            }
+            for id in &workload.pull_secrets {
+                match self.provide(id, contents, Visibility::Secret) {
+                    Err(Error::NoSuchSecret { .. }) if is_run(workload) => {}
+                    Err(Error::NoSuchSecret { id }) => {
+                        lacking.logins.insert(id);
+                    }
+                    provided => provided?,
+                }
             }
         }
         Ok(lacking)
     }
 
     fn prepare_one(&self, stack: &Stack, workload: &Workload, contents: &Contents) -> Result<(), Error> {
-        for id in &workload.pull_secrets {
-            self.provide(id, contents, Visibility::Secret)?;
-        }
         for path in workload.containers().flat_map(Container::app_folders) {
             self.ensure_app_folder(&stack.app, path)?;
         }

@@ -73,7 +73,7 @@ pub use agent_update::{AgentUpdateNotes, EndedAgentUpdate};
 pub use archive::{RestoreOptions, Restored, back_up, restore};
 pub use commit_statuses::StoredStatus;
 pub use containers::InspectedContainers;
-pub use contents::{ContentDir, Visibility};
+pub use contents::{ContentDir, LackingSecrets, Visibility};
 pub use deliveries::DeliveryState;
 pub use error::Error;
 pub use fleet::{

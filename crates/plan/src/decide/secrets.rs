@@ -1,4 +1,4 @@
-//! Workloads that need a secret which the host does not have any more.
+//! Workloads that mount a secret which the host does not have any more.
 //!
 //! Mounted secrets are kept in memory only, so a restart of the host ends those of an older revision whose source has another value
 //! by now. No container with such a secret could start, so none is created, started or replaced, and what runs stays.
@@ -46,13 +46,11 @@ pub(super) fn wait_for_secret(draft: &mut Draft<'_>, wait: Wait) {
     draft.look_again(draft.facts.now.after(LOOK_AGAIN));
 }
 
-/// The use of a secret in words: its path in the container, or the login of a registry.
+/// The use of a secret in words, with its path in the container.
 fn place_of(workload: &Workload, id: &ContentId) -> String {
     let mut mounts = workload.containers().flat_map(|container| &container.mounts);
     let mount = mounts.find(|mount| matches!(&mount.source, MountSource::Secret(found) if found == id));
     let rewritten = workload.in_place.iter().find(|(_, file)| file.content == *id);
-    match mount.map(|mount| &mount.target).or(rewritten.map(|(target, _)| target)) {
-        Some(target) => format!("the secret at {target}"),
-        None => "the secret with the login of its registry".to_owned(),
-    }
+    let target = mount.map(|mount| &mount.target).or(rewritten.map(|(target, _)| target));
+    target.map_or_else(|| "a mounted secret".to_owned(), |target| format!("the secret at {target}"))
 }

@@ -14,7 +14,7 @@ use driftless_model::{
     Access, Content, ContentId, Contents, InPlace, InstanceId, Job, MountSource, OnChange, WorkloadKind,
     in_place_of, in_place_path,
 };
-use driftless_store::{ContentDir, Error, StateDir, Visibility};
+use driftless_store::{ContentDir, Error, LackingSecrets, StateDir, Visibility};
 
 use super::*;
 
@@ -348,8 +348,23 @@ fn missing_secret_of_an_old_cron_run_blocks_nothing() {
     wanted.workloads.insert("a-report".into(), run);
     fs::remove_dir_all(files.dir.folder(Visibility::Secret)).unwrap();
     let lacking = files.dir.prepare(&wanted, &contents, &BTreeSet::new()).unwrap();
-    assert_eq!(lacking, BTreeMap::from([("a-report".into(), before)]));
+    let mounted = BTreeMap::from([("a-report".into(), before)]);
+    assert_eq!(lacking, LackingSecrets { mounted, ..LackingSecrets::default() });
     assert!(files.dir.path(&now, Visibility::Secret).exists());
+}
+
+#[test]
+fn missing_login_of_a_registry_leaves_mounted_secrets_written() {
+    let files = Files::new();
+    let [(mounted, contents), (login, _)] = [one(Content::file(*b"new")), one(Content::file(*b"old"))];
+    let mut wanted = stack("web:1", vec![MountSource::Secret(mounted.clone())]);
+    for workload in wanted.workloads.values_mut() {
+        workload.pull_secrets.insert(login.clone());
+    }
+    let lacking = files.dir.prepare(&wanted, &contents, &BTreeSet::new()).unwrap();
+    let logins = BTreeSet::from([login]);
+    assert_eq!(lacking, LackingSecrets { logins, ..LackingSecrets::default() });
+    assert!(files.dir.path(&mounted, Visibility::Secret).exists());
 }
 
 #[test]

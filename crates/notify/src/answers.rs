@@ -4,13 +4,13 @@ use driftless_config::Target;
 use serde_json::Value;
 
 use crate::{
-    client::{Answer, explanation},
+    client::Answer,
     error::{Error, Refusal},
     recipient::RefusedRecipient,
 };
 
 /// Whether a service has accepted a message. Returns the recipients that did not get it, while others did.
-pub(crate) fn outcome(target: &Target, answer: Answer) -> Result<Vec<RefusedRecipient>, Error> {
+pub(crate) fn outcome(target: &Target, answer: &Answer) -> Result<Vec<RefusedRecipient>, Error> {
     match target {
         Target::Apprise { .. } => apprise(answer),
         Target::Slack { .. }
@@ -29,7 +29,7 @@ pub(crate) fn outcome(target: &Target, answer: Answer) -> Result<Vec<RefusedReci
 }
 
 /// The meaning of the statuses of HTTP, for a service with one recipient.
-fn by_status(answer: Answer) -> Result<Vec<RefusedRecipient>, Error> {
+fn by_status(answer: &Answer) -> Result<Vec<RefusedRecipient>, Error> {
     if answer.status.is_success() {
         return Ok(Vec::new());
     }
@@ -38,14 +38,14 @@ fn by_status(answer: Answer) -> Result<Vec<RefusedRecipient>, Error> {
         408 | 425 | 429 | 500..=599 => Refusal::TryAgain,
         _ => Refusal::All,
     };
-    let message = explanation(&answer.body);
+    let message = answer.explanation(&answer.body);
     Err(refused(answer, refusal, message))
 }
 
 /// The meaning of an answer of an Apprise API server, which passes the message on to services. It answers 204 if it knows no
 /// service, and 424 if at least one has failed. The others have got the message then, if the log in the answer says so. `Sender`
 /// asks for a second answer that does, because the log can have entries about messages of other clients.
-fn apprise(answer: Answer) -> Result<Vec<RefusedRecipient>, Error> {
+fn apprise(answer: &Answer) -> Result<Vec<RefusedRecipient>, Error> {
     match answer.status.as_u16() {
         204 => {
             let message =
@@ -61,9 +61,9 @@ fn apprise(answer: Answer) -> Result<Vec<RefusedRecipient>, Error> {
             let warnings = entries.iter().filter(|(level, _)| *level == "WARNING").map(|(_, text)| *text);
             let warnings = warnings.collect::<Vec<_>>().join("; ");
             let message = match json["error"].as_str() {
-                _ if !warnings.is_empty() => explanation(warnings.as_bytes()),
-                Some(error) => explanation(error.as_bytes()),
-                None => explanation(&answer.body),
+                _ if !warnings.is_empty() => answer.explanation(warnings.as_bytes()),
+                Some(error) => answer.explanation(error.as_bytes()),
+                None => answer.explanation(&answer.body),
             };
             let error = refused(answer, Refusal::All, message);
             if is_sent {
@@ -87,22 +87,26 @@ fn level_and_text(entry: &Value) -> Option<(&str, &str)> {
     Some((entry[0].as_str()?, entry[2].as_str()?))
 }
 
-fn refused(answer: Answer, refusal: Refusal, message: String) -> Error {
-    let Answer { host, status, body: _ } = answer;
-    Error::Refused { host, status: status.as_u16(), message, refusal }
+fn refused(answer: &Answer, refusal: Refusal, message: String) -> Error {
+    let host = answer.url.host_str().unwrap_or_default().to_owned();
+    Error::Refused { host, status: answer.status.as_u16(), message, refusal }
 }
 
 #[cfg(test)]
 mod tests {
-    use reqwest::StatusCode;
+    use reqwest::{StatusCode, Url};
     use serde_json::json;
 
     use super::*;
 
     fn apprise_answers(status: StatusCode, body: &str) -> Result<Vec<RefusedRecipient>, Error> {
-        let target =
-            Target::Apprise { url: "http://apprise:8000/notify/home".to_owned(), tag: None, targets: None };
-        outcome(&target, Answer { host: "apprise".to_owned(), status, body: body.as_bytes().to_vec() })
+        let url = "http://apprise:8000/notify/home";
+        let target = Target::Apprise { url: url.to_owned(), tag: None, targets: None };
+        outcome(&target, &answer(url, status, body))
+    }
+
+    fn answer(url: &str, status: StatusCode, body: &str) -> Answer {
+        Answer { url: Url::parse(url).unwrap(), status, body: body.as_bytes().to_vec() }
     }
 
     const FAILED: [&str; 3] = ["WARNING", "2026-01-01 12:00:01,000", "Failed to send Email."];
@@ -148,13 +152,14 @@ mod tests {
 
     #[test]
     fn status_of_a_service_says_whether_another_try_helps() {
+        let url = "https://gotify.example.com";
         let target = Target::Gotify {
-            url: "https://gotify.example.com".to_owned(),
+            url: url.to_owned(),
             token: driftless_config::Secret::Environment("TOKEN".to_owned()),
         };
         let answers = |code: u16| {
             let status = StatusCode::from_u16(code).unwrap();
-            outcome(&target, Answer { host: "gotify.example.com".to_owned(), status, body: Vec::new() })
+            outcome(&target, &answer(url, status, ""))
         };
         assert!(answers(204).unwrap().is_empty());
         for (code, is_about_content, is_temporary) in [
@@ -171,5 +176,27 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn url_that_an_answer_repeats_is_hidden() {
+        for (path, body, expected) in [
+            ("webhook/7f0c2d91", "Cannot POST /webhook/7f0c2d91", "Cannot POST /webhook/••••"),
+            (
+                "webhook/7f0c2d91-4be2/on",
+                r#"{"message": "The webhook \"POST 7f0c2d91-4be2/on\" is not registered."}"#,
+                r#"{"message": "The webhook \"POST ••••/on\" is not registered."}"#,
+            ),
+            ("hook?key=x9/+y%202", "no /hook?key=x9/+y%202 nor x9/ y 2", "no /hook?key=•••• nor ••••"),
+            ("api/v2/message", "no API v2 for a message", "no API v2 for a message"),
+        ] {
+            let answer = answer(&format!("https://hooks.lan/{path}"), StatusCode::NOT_FOUND, body);
+            assert_eq!(answer.explanation(&answer.body), expected);
+            let error = by_status(&answer).unwrap_err().to_string();
+            assert_eq!(error, format!("hooks.lan answers 404: {expected}"));
+        }
+        let long = format!("{}{}", "x ".repeat(94), "/webhook/7f0c2d91");
+        let error = by_status(&answer("https://hooks.lan/webhook/7f0c2d91", StatusCode::NOT_FOUND, &long));
+        assert!(!error.unwrap_err().to_string().contains("7f"), "it is hidden before it is cut");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use driftless_model::{is_unprintable, root_cause};
+use driftless_model::{Mask, is_unprintable, root_cause};
 use driftless_trust::{Trust, read_certificates};
 use reqwest::{Method, StatusCode, Url, header::HeaderMap};
 
@@ -30,10 +30,28 @@ pub(crate) struct Request {
 
 /// The answer of a service.
 pub(crate) struct Answer {
-    pub(crate) host: String,
+    /// That of the request, which may be secret.
+    pub(crate) url: Url,
     pub(crate) status: StatusCode,
     /// Its beginning.
     pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    /// The beginning of a text of the answer on one line. Servers repeat the URL of a request, so its parts are hidden.
+    pub(crate) fn explanation(&self, text: &[u8]) -> String {
+        let query = self.url.query().unwrap_or_default().split(['&', '=']);
+        let written = self.url.path().split('/').chain(query).map(str::to_owned);
+        let read = self.url.query_pairs().flat_map(|(name, value)| [name.into_owned(), value.into_owned()]);
+        let parts: Vec<String> = written.chain(read).filter(|part| may_be_secret(part)).collect();
+        let mask = Mask::without_codes().with_secret_values(parts.iter().map(String::as_str));
+        explanation(mask.message(&String::from_utf8_lossy(text)).as_bytes())
+    }
+}
+
+/// Whether a part of a URL is more than a short word, such as `api` or `v2`.
+fn may_be_secret(part: &str) -> bool {
+    part.len() >= 8 || (part.len() >= 4 && part.bytes().any(|byte| byte.is_ascii_digit()))
 }
 
 /// Sends a request. Redirects are not followed: they could lead the message and its secret elsewhere.
@@ -54,7 +72,7 @@ pub(crate) async fn send(request: Request, ca_file: Option<&Path>) -> Result<Ans
         builder = builder.tls_backend_preconfigured(trusted.map_err(fail)?);
     }
     let client = builder.build().map_err(|error| unreachable(&host, &error))?;
-    let sending = client.request(method, url).headers(headers).body(sent).send();
+    let sending = client.request(method, url.clone()).headers(headers).body(sent).send();
     let mut response = sending.await.map_err(|error| unreachable(&host, &error))?;
     let status = response.status();
     let mut body = Vec::new();
@@ -65,7 +83,7 @@ pub(crate) async fn send(request: Request, ca_file: Option<&Path>) -> Result<Ans
             break;
         }
     }
-    Ok(Answer { host, status, body })
+    Ok(Answer { url, status, body })
 }
 
 /// The error's own text would contain the URL, which may be secret.
@@ -78,7 +96,7 @@ fn unreachable(host: &str, error: &reqwest::Error) -> Error {
     Error::Unreachable { host: host.to_owned(), reason }
 }
 
-/// The beginning of an answer on one line.
+/// The beginning of a text on one line.
 pub(crate) fn explanation(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");

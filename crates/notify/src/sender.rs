@@ -114,7 +114,7 @@ impl Sender {
         match self.prepare(batch)? {
             Prepared::Http(request) => {
                 let answer = client::send(*request, self.receiver.ca_file.as_deref()).await?;
-                self.confirmed(answers::outcome(&self.receiver.target, answer))
+                self.confirmed(answers::outcome(&self.receiver.target, &answer))
             }
             Prepared::Mail(outgoing) => {
                 let id = batch.id();

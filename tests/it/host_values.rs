@@ -317,6 +317,33 @@ secrets: {db: {file: ./db.txt}}
     simulation.until("the secret is there again", comes_back).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn value_of_a_mounted_secret_is_hidden_in_last_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "KEY=Tr0ub4dor-9\n");
+    let compose = "services: {web: {image: 'web:1', restart: always, secrets: [key]}}\n\
+                   secrets: {key: {environment: KEY}}\n";
+    let mut simulation = Simulation::prepared(compose, Clock::starting_at(NOON));
+    let text =
+        format!("repositories: [{{url: 'https://git.example/infra.git', valuesFrom: [{{file: {path}}}]}}]\n");
+    simulation.settings = Settings::parse("driftless.yaml", &text).unwrap().repositories.remove(0);
+    let state = StateDir::lock(&folder.path().join("state")).unwrap();
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    simulation.contents = ContentDir::open(&state, memory.path(), simulation.clock).unwrap();
+    let simulation = simulation.begun();
+    simulation.docker.faults(|faults| {
+        faults.exits.insert("web:1".into(), (Duration::from_secs(1), 3));
+        faults.outputs.insert("web:1".into(), "cannot log in with Tr0ub4dor-9".into());
+    });
+    let is_looping = |application: &Application| {
+        application.status.waits.iter().any(|wait| wait.message.contains("cannot log in with ••••"))
+    };
+    let application = simulation.until("the last words are shown", is_looping).await;
+    let shown = serde_json::to_string(&*application).unwrap();
+    let events = format!("{:?}", simulation.store.events(0, 1000, Some(&app())).unwrap());
+    assert!(!shown.contains("Tr0ub4dor") && !events.contains("Tr0ub4dor"), "{shown} {events}");
+}
+
 /// Only a pull needs the login of a registry.
 #[tokio::test(start_paused = true)]
 async fn service_without_its_older_login_is_started_after_a_reboot() {

@@ -152,9 +152,11 @@ impl AppContext {
         &self.mask
     }
 
-    /// A mask that hides the secrets of these stacks.
+    /// A mask that hides the secrets of these stacks, also those that are only in mounted files.
     pub(crate) fn mask_of<'a>(&self, stacks: impl IntoIterator<Item = &'a Stack>) -> Mask {
-        self.services.mask.with_stacks(stacks)
+        let stacks: Vec<&Stack> = stacks.into_iter().collect();
+        let lines = self.contents().secret_lines(stacks.iter().copied());
+        self.services.mask.with_stacks(stacks).with_secret_lines(lines.iter().map(String::as_str))
     }
 
     /// The revisions in the database, newest first. `None`, with a warning: they cannot be read.

@@ -7,7 +7,8 @@ use std::{
 };
 
 use driftless_model::{
-    FormerTemplate, Instance, Mask, Observed, SpecHash, Stack, Workload, WorkloadName, WorkloadSpec, label,
+    ContentId, FormerTemplate, Instance, Mask, Observed, SpecHash, Stack, Workload, WorkloadName,
+    WorkloadSpec, label,
 };
 use driftless_plan::{canonical_yaml, pod_spec};
 
@@ -18,6 +19,8 @@ pub(crate) struct MaskedTarget {
     stack: Arc<Stack>,
     /// Whether the mask also hides the secrets of all kept revisions.
     knows_kept: bool,
+    /// The workloads with a mounted secret that the host did not have, so that the mask does not know it.
+    lacking: BTreeMap<WorkloadName, ContentId>,
     mask: Mask,
     workloads: BTreeMap<WorkloadName, MaskedWorkload>,
     /// The pod templates of older specifications that run, by workload and by the beginning of the hash.
@@ -45,7 +48,10 @@ impl MaskedTarget {
     ) -> Self {
         let stack = &target.stack;
         let needs_kept = has_reached_stack || runs_something_else(target, observed);
-        let is_same = |known: &Self| Arc::ptr_eq(&known.stack, stack) && (known.knows_kept || !needs_kept);
+        let is_same = |known: &Self| {
+            let lacks_the_same = known.lacking == observed.lacking_secrets;
+            Arc::ptr_eq(&known.stack, stack) && lacks_the_same && (known.knows_kept || !needs_kept)
+        };
         before.filter(is_same).unwrap_or_else(|| {
             let kept = if needs_kept { context.kept_stacks() } else { Vec::new() };
             let mask = context.mask_of(kept.iter().chain([stack.as_ref()]));
@@ -53,6 +59,7 @@ impl MaskedTarget {
                 former: former_templates(target, &kept, observed, &mask),
                 stack: Arc::clone(stack),
                 knows_kept: needs_kept,
+                lacking: observed.lacking_secrets.clone(),
                 mask,
                 workloads: BTreeMap::new(),
             }

@@ -25,6 +25,9 @@ use driftless_model::{
     WorkloadName,
 };
 
+/// The bytes of the largest file that [`ContentDir::secret_lines`] reads.
+const LARGEST_LINE: u64 = 1024;
+
 /// The prefix of files that are being written or removed. The next start removes them.
 const UNFINISHED: &str = ".new-";
 
@@ -214,6 +217,18 @@ impl ContentDir {
         Ok(())
     }
 
+    /// The mounted secrets of these stacks that are one line of text, such as passwords. Those that the host does not
+    /// have are left out.
+    pub fn secret_lines<'a>(&self, stacks: impl IntoIterator<Item = &'a Stack>) -> BTreeSet<String> {
+        let ids: BTreeSet<&ContentId> =
+            stacks.into_iter().flat_map(mounted_secrets).filter(|id| is_digest(id)).collect();
+        let mut lines = BTreeSet::new();
+        for id in ids {
+            add_lines(&self.path(id, Visibility::Secret), &mut lines);
+        }
+        lines
+    }
+
     /// Writes the contents that are not on the disk yet. A crash leaves no half-written one.
     ///
     /// # Errors
@@ -248,8 +263,7 @@ impl ContentDir {
     }
 
     fn provide(&self, id: &ContentId, contents: &Contents, visibility: Visibility) -> Result<(), Error> {
-        // The id is used as a file name, so it must be a digest.
-        if id.0.len() != 64 || !id.0.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        if !is_digest(id) {
             return Err(Error::NoSuchContent { id: id.clone() });
         }
         if visibility == Visibility::Secret {
@@ -345,6 +359,38 @@ impl ContentDir {
 
     fn now(&self) -> SystemTime {
         UNIX_EPOCH.checked_add(Duration::from_millis(self.clock.now().0)).unwrap_or(UNIX_EPOCH)
+    }
+}
+
+/// Whether an id can be used as the name of a file.
+fn is_digest(id: &ContentId) -> bool {
+    id.0.len() == 64 && id.0.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn mounted_secrets(stack: &Stack) -> impl Iterator<Item = &ContentId> {
+    stack.workloads.values().flat_map(|workload| {
+        let mounts = workload.containers().flat_map(|container| &container.mounts);
+        let mounted = mounts.filter_map(|mount| {
+            let MountSource::Secret(id) = &mount.source else { return None };
+            Some(id)
+        });
+        mounted.chain(workload.in_place.values().filter(|file| file.secret).map(|file| &file.content))
+    })
+}
+
+/// Adds the text of a file that is one line, or of each such file in a folder. A file that cannot be read is left out.
+fn add_lines(path: &Path, lines: &mut BTreeSet<String>) {
+    let Ok(found) = fs::symlink_metadata(path) else { return };
+    if found.is_dir() {
+        for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+            add_lines(&entry.path(), lines);
+        }
+    } else if found.is_file()
+        && found.len() <= LARGEST_LINE
+        && let Ok(text) = fs::read_to_string(path)
+        && !text.trim().contains('\n')
+    {
+        lines.insert(text.trim().to_owned());
     }
 }
 

@@ -139,6 +139,16 @@ impl Mask {
         mask
     }
 
+    /// One that also hides these lines of mounted secrets in free text. Short ones are often words, such as `admin`.
+    #[must_use]
+    pub fn with_secret_lines<'a>(&self, lines: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut mask = self.clone();
+        let lines = lines.into_iter().map(str::trim);
+        mask.find(lines.filter(|line| is_findable(Telling::Weakly, line)));
+        mask.values.share();
+        mask
+    }
+
     /// One that also hides the texts of encrypted manifests.
     #[must_use]
     pub fn with_encrypted(&self, encrypted: &EncryptedTexts) -> Self {

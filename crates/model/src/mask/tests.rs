@@ -259,6 +259,14 @@ fn output_is_shown_without_assigned_secrets() {
 }
 
 #[test]
+fn lines_of_mounted_secrets_are_hidden_except_short_ones() {
+    let mask = mask().with_public_names(["nextcloud:30"]);
+    let mask = mask.with_secret_lines([" Tr0ub4dor-9\n", "admin", "nextcloud"]);
+    let shown = mask.output("admin of nextcloud cannot log in with Tr0ub4dor-9");
+    assert_eq!(shown, format!("admin of nextcloud cannot log in with {}", mask.hide("Tr0ub4dor-9")));
+}
+
+#[test]
 fn passwords_in_urls_of_variables_are_hidden_elsewhere() {
     let url = "postgres://shop:p%40ss4711@db/shop";
     let mask = mask().with_variables([("DATABASE_URL", url)]);

@@ -354,6 +354,23 @@ fn missing_secret_of_an_old_cron_run_blocks_nothing() {
 }
 
 #[test]
+fn mounted_secrets_of_one_line_are_found() {
+    let files = Files::new();
+    let folder = folder_content(&[("login/password", "in-a-folder\n", false), ("key", "two\nlines", false)]);
+    let [(line, a), (tree, b), (public, c)] =
+        [one(Content::file(*b"in-a-file\n")), one(folder), one(Content::file(*b"public"))];
+    let outside = ContentId("../../etc/hostname".to_owned());
+    let secrets = [line, tree, outside].map(MountSource::Secret);
+    let sources = secrets.into_iter().chain([MountSource::Content(public)]).collect();
+    let wanted = stack("web:1", sources);
+    assert!(files.dir.secret_lines([&wanted]).is_empty(), "the host does not have them");
+    files.dir.write(&a.into_iter().chain(b).collect(), Visibility::Secret).unwrap();
+    files.dir.write(&c, Visibility::Public).unwrap();
+    let lines = files.dir.secret_lines([&wanted]);
+    assert_eq!(lines, BTreeSet::from(["in-a-file".to_owned(), "in-a-folder".to_owned()]));
+}
+
+#[test]
 fn missing_login_of_a_registry_leaves_mounted_secrets_written() {
     let files = Files::new();
     let [(mounted, contents), (login, _)] = [one(Content::file(*b"new")), one(Content::file(*b"old"))];

@@ -131,18 +131,24 @@ impl CallError {
         Error::Rejected { doing: doing.to_owned(), message: self.to_string() }
     }
 
-    /// Hides the values of a container's environment in the engine's message.
+    /// Hides the values of a container's environment where the engine quotes a variable. Elsewhere a value may be a word
+    /// of the message or a path, and the mask of the application hides those that are secret.
     pub(crate) fn without_values(self, env: &BTreeMap<String, Option<String>>) -> Self {
         match self {
             Self::Status { code, message } => {
                 let message = without_template(message);
-                // A value of three letters is hardly a secret, and hiding each `1` would hide the message.
-                let values = env.values().flatten().filter(|value| value.len() > 3);
-                let mut forms: Vec<String> =
-                    values.flat_map(|value| [value.clone(), quoted(value)]).collect();
-                // One value may be a part of another.
-                forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
-                let message = forms.iter().fold(message, |message, form| message.replace(form, Mask::HIDDEN));
+                let variables = env.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+                let variables = variables.filter(|(_, value)| !value.is_empty());
+                let mut quotes: Vec<(String, &String)> = variables
+                    .flat_map(|(name, value)| {
+                        [value.clone(), quoted(value)].map(|value| (format!("{name}={value}"), name))
+                    })
+                    .collect();
+                // One may be a part of another.
+                quotes.sort_by_key(|(quote, _)| std::cmp::Reverse(quote.len()));
+                let message = quotes.iter().fold(message, |message, (quote, name)| {
+                    message.replace(quote, &format!("{name}={}", Mask::HIDDEN))
+                });
                 Self::Status { code, message }
             }
             Self::Unreachable(_) | Self::TimedOut(_) => self,
@@ -282,6 +288,15 @@ mod tests {
         let env = BTreeMap::from([("PASSWORD".to_owned(), Some("hunter2".to_owned()))]);
         let error = CallError::Status { code: 400, message: "bad variable PASSWORD=hunter2".into() };
         assert_eq!(error.without_values(&env).to_string(), "bad variable PASSWORD=••••");
+    }
+
+    #[test]
+    fn values_of_variables_stay_where_the_engine_quotes_no_variable() {
+        let env = [("MEDIA", "/mnt/media"), ("TYPE", "path"), ("EMPTY", "")];
+        let env = env.map(|(name, value)| (name.to_owned(), Some(value.to_owned()))).into();
+        let message = "bind source path does not exist: /mnt/media/tv";
+        let error = CallError::Status { code: 400, message: message.to_owned() };
+        assert_eq!(error.without_values(&env).to_string(), message);
     }
 
     #[test]

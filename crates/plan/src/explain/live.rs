@@ -188,10 +188,12 @@ impl Live<'_> {
             let Some(file) = self.workload.in_place.get(target).filter(|it| it.content != *content) else {
                 continue;
             };
-            let short = |id: &ContentId| Value::Text(id.short().to_owned());
+            let shown = |id: &ContentId| {
+                if file.secret { Value::secrets([id]) } else { Value::Text(id.short().to_owned()) }
+            };
             let path = vec!["inPlace".to_owned(), target.clone()];
-            want.insert(path.clone(), short(&file.content));
-            found.insert(path, short(content));
+            want.insert(path.clone(), shown(&file.content));
+            found.insert(path, shown(content));
         }
     }
 

@@ -61,6 +61,7 @@ fn outline(stack: Option<&Stack>) -> BTreeMap<Key, Side> {
         let outer =
             Workload { container: Container::default(), origin: Location::default(), ..workload.clone() };
         flatten(&mut fields, &mut Vec::new(), json(&outer), &["container", "parts", "origin", "after"]);
+        mark_secrets(&mut fields, workload);
         depends_on(&mut fields, &workload.after);
         fields.retain(|path, value| !is_default(path, value));
         let outer = Workload { origin: Location::default(), parts: Vec::new(), ..workload.clone() };
@@ -100,6 +101,23 @@ fn outline(stack: Option<&Stack>) -> BTreeMap<Key, Side> {
     put(&mut side.fields, "project", &stack.project);
     all.insert(("application", stack.app.to_string()), side);
     all
+}
+
+/// Hides the digests of secrets among the fields of a workload.
+fn mark_secrets(fields: &mut Fields, workload: &Workload) {
+    let Workload { pull_secrets, in_place, build, .. } = workload;
+    let mut mark = |path: &[&str], secret: Value| {
+        fields.insert(path.iter().map(|part| (*part).to_owned()).collect(), secret);
+    };
+    if !pull_secrets.is_empty() {
+        mark(&["pullSecrets"], Value::secrets(pull_secrets));
+    }
+    for (target, file) in in_place.iter().filter(|(_, file)| file.secret) {
+        mark(&["inPlace", target.as_str(), "content"], Value::secrets([&file.content]));
+    }
+    for (name, secret) in build.iter().flat_map(|build| &build.secrets) {
+        mark(&["build", "secrets", name.as_str()], Value::secrets([secret]));
+    }
 }
 
 /// One container of a pod of several.

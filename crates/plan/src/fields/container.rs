@@ -100,7 +100,7 @@ pub(crate) fn fields(container: &Container) -> Fields {
     out.set("expose", exposed.map(|(port, protocol)| format!("{port}/{}", protocol.as_str())));
     for mount in mounts {
         let options = settings.mount_options.get(&mount.target);
-        out.put(["mounts", slashless(&mount.target)], Value::Text(mounted(mount, options)));
+        out.put(["mounts", slashless(&mount.target)], mounted(mount, options));
     }
     networks(&mut out, network_mode, hostname.as_ref());
     health(&mut out, healthcheck.as_ref());
@@ -179,8 +179,9 @@ fn published(out: &mut Out, ports: &[Port]) {
 
 /// The fields of a mount that the engine reports. Whether a missing folder was made, whether a new volume was filled from the
 /// image and how a path was relabelled are of the moment of creation only, and do not count.
-fn mounted(mount: &Mount, options: Option<&MountOptions>) -> String {
+fn mounted(mount: &Mount, options: Option<&MountOptions>) -> Value {
     let Mount { target: _, source, read_only } = mount;
+    let options = options.map(host::mount).unwrap_or_default();
     let (what, always_read_only) = match source {
         MountSource::Volume { name, no_copy: _ } if is_anonymous(name) => (ANONYMOUS.to_owned(), false),
         MountSource::Volume { name, no_copy: _ } => (format!("volume {name}"), false),
@@ -201,7 +202,9 @@ fn mounted(mount: &Mount, options: Option<&MountOptions>) -> String {
             (format!("tmpfs{size}{mode}"), false)
         }
         MountSource::Content(id) => (format!("content {}", id.0.get(..8).unwrap_or(&id.0)), true),
-        MountSource::Secret(id) => (format!("secret {}", id.0.get(..8).unwrap_or(&id.0)), true),
+        MountSource::Secret(id) => {
+            return Value::Secrets { before: "secret ", ids: vec![id.clone()], after: options };
+        }
         MountSource::InPlace { secret, folder } => {
             let (what, shape) =
                 (if *secret { "secret" } else { "content" }, if *folder { "folder" } else { "file" });
@@ -209,8 +212,8 @@ fn mounted(mount: &Mount, options: Option<&MountOptions>) -> String {
         }
         MountSource::AppFolder(path) => (format!("application folder {}", relative(path)), false),
     };
-    let what = format!("{what}{}", options.map(host::mount).unwrap_or_default());
-    if *read_only && !always_read_only { format!("{what}, read only") } else { what }
+    let read_only = if *read_only && !always_read_only { ", read only" } else { "" };
+    Value::Text(format!("{what}{options}{read_only}"))
 }
 
 /// The engine names a volume without a name by 64 digits. Its heirs use that name.

@@ -232,7 +232,7 @@ fn is_short_id(name: &str) -> bool {
 pub(crate) fn knowing<'a>(mask: &Mask, sides: impl IntoIterator<Item = &'a Fields>) -> Mask {
     let texts = sides.into_iter().flatten().filter_map(|(path, value)| match value {
         Value::Text(text) => Some((path, text.as_str())),
-        Value::Flag | Value::List(_) | Value::Words(_) => None,
+        Value::Flag | Value::List(_) | Value::Words(_) | Value::Secrets { .. } => None,
     });
     let (names, entries): (Vec<_>, Vec<_>) = texts.partition(|(path, _)| path.len() == 1);
     mask.with_public_names(names.into_iter().map(|(_, text)| text))

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use driftless_model::{Mask, downward::shown};
+use driftless_model::{ContentId, Mask, downward::shown};
 
 /// All that is set, by path.
 pub(crate) type Fields = BTreeMap<Vec<String>, Value>;
@@ -16,9 +16,16 @@ pub(crate) enum Value {
     List(Vec<String>),
     /// A program and its arguments.
     Words(Vec<String>),
+    /// Secrets by the ids of their contents, between two texts. The ids are hidden: a secret that is easy to guess is
+    /// found by its digest.
+    Secrets { before: &'static str, ids: Vec<ContentId>, after: String },
 }
 
 impl Value {
+    pub(crate) fn secrets<'a>(ids: impl IntoIterator<Item = &'a ContentId>) -> Self {
+        Self::Secrets { before: "", ids: ids.into_iter().cloned().collect(), after: String::new() }
+    }
+
     /// On one line, masked as the value of the field at this path.
     pub(crate) fn shown(&self, path: &[String], mask: &Mask) -> String {
         match self {
@@ -26,13 +33,17 @@ impl Value {
             Self::Flag => "true".to_owned(),
             Self::List(all) => self.parts(all, path, mask).join(", "),
             Self::Words(all) => shell_words::join(self.parts(all, path, mask)),
+            Self::Secrets { before, ids, after } => {
+                let hidden: Vec<String> = ids.iter().map(|id| mask.hide(&id.0)).collect();
+                format!("{before}{}{}", hidden.join(", "), mask.name(after))
+            }
         }
     }
 
     /// As YAML, masked as the value of the field at this path.
     pub(crate) fn yaml(&self, path: &[String], mask: &Mask) -> serde_yaml::Value {
         match self {
-            Self::Text(text) => serde_yaml::Value::String(masked(path, text, mask)),
+            Self::Text(_) | Self::Secrets { .. } => serde_yaml::Value::String(self.shown(path, mask)),
             Self::Flag => serde_yaml::Value::Bool(true),
             Self::List(all) | Self::Words(all) => {
                 let parts = self.parts(all, path, mask).into_iter();
@@ -52,7 +63,7 @@ impl Value {
     fn texts(&self) -> &[String] {
         match self {
             Self::Text(text) => std::slice::from_ref(text),
-            Self::Flag => &[],
+            Self::Flag | Self::Secrets { .. } => &[],
             Self::List(all) | Self::Words(all) => all,
         }
     }
@@ -61,7 +72,7 @@ impl Value {
         let is_free = is_free_text(path);
         match self {
             Self::Words(_) if is_free => mask.arguments(all),
-            Self::Text(_) | Self::Flag | Self::List(_) | Self::Words(_) => {
+            Self::Text(_) | Self::Flag | Self::List(_) | Self::Words(_) | Self::Secrets { .. } => {
                 all.iter().map(|text| masked(path, text, mask)).collect()
             }
         }

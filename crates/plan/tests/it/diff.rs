@@ -3,15 +3,17 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_model::{
-    AgentId, AppName, Attachment, Claims, Container, ContainerId, Format, Health, Healthcheck, HeldPort,
-    IgnoredDifferences, IgnoredField, Image, Instance, InstanceId, LiveSettings, Location, Mask, Mount,
-    MountSource, NetworkMode, Observed, Policy, Port, PortRange, Protocol, Readiness, Record, Resources,
-    RestartPolicy, SpecHash, Stack, StackHashes, State, Strategy, Timestamp, Workload,
+    AgentId, AppName, Attachment, Claims, Container, ContainerId, ContentId, Format, Health, Healthcheck,
+    HeldPort, IgnoredDifferences, IgnoredField, Image, InPlace, Instance, InstanceId, LiveSettings, Location,
+    Mask, Mount, MountSource, NetworkMode, Observed, OnChange, Policy, Port, PortRange, Protocol, Readiness,
+    Record, Resources, RestartPolicy, SpecHash, Stack, StackHashes, State, Strategy, Timestamp, Workload,
 };
 use driftless_plan::{
     Action, Cause, ContainerRef, FieldDifference, Step, Target, Wait, WaitObject, canonical_yaml,
-    compare_live, describe_steps, differences, unified_diff,
+    compare_live, compare_stacks, describe_steps, differences, unified_diff,
 };
+
+use crate::fixture;
 
 fn mask() -> Mask {
     Mask::new([7; 32])
@@ -19,6 +21,29 @@ fn mask() -> Mask {
 
 fn env(all: &[(&str, &str)]) -> BTreeMap<String, Option<String>> {
     all.iter().map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned()))).collect()
+}
+
+#[test]
+fn changed_secrets_are_shown_without_their_digests() {
+    let using = |digit: &str| {
+        let id = ContentId(digit.repeat(64));
+        let mut web = fixture::workload("web:1", 1);
+        let source = MountSource::Secret(id.clone());
+        web.container.mounts = vec![Mount { target: "/run/secrets/db".to_owned(), source, read_only: true }];
+        web.pull_secrets.insert(id.clone());
+        let file = InPlace { content: id, secret: true, on_change: OnChange::None };
+        web.in_place.insert("/etc/key".to_owned(), file);
+        fixture::stack([("web", web)])
+    };
+    let (before, after) = (using("a"), using("b"));
+    let found = compare_stacks(Some(&before), Some(&after), &mask());
+    let fields: Vec<&str> = found[0].fields.iter().map(|it| it.field.as_str()).collect();
+    assert_eq!(fields, ["inPlace./etc/key.content", "mounts./run/secrets/db", "pullSecrets"]);
+    assert_eq!(found[0].fields[1].found, format!("secret {}", mask().hide(&"a".repeat(64))));
+    assert!(found[0].fields.iter().all(|it| it.found != it.want), "{found:?}");
+    let shown = format!("{found:?}");
+    assert!(!shown.contains("aaaaaaaa") && !shown.contains("bbbbbbbb"), "{shown}");
+    assert!(compare_stacks(Some(&before), Some(&before), &mask()).is_empty());
 }
 
 fn words(all: &[&str]) -> Option<Vec<String>> {

@@ -43,6 +43,9 @@ const STREAM_SILENCE: Duration = Duration::from_secs(45);
 /// The reason of an error about an answer that is late.
 const LATE: &str = "it did not answer in time";
 
+/// The code of the answer to a request for a route that the agent does not have.
+const NO_SUCH_ROUTE: &str = "noSuchRoute";
+
 /// The code of the answer to a token that was right once.
 const TOKEN_EXPIRED: &str = "tokenExpired";
 
@@ -63,6 +66,13 @@ pub(super) struct Client {
 enum Address {
     Url(Url),
     Socket(PathBuf),
+}
+
+/// Whether a request changes something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    None,
+    Change,
 }
 
 /// The certificate authorities that an agent's certificate must come from.
@@ -99,7 +109,7 @@ pub(crate) enum Error {
     },
     #[error("no agent answers at {server}: {reason}")]
     NoAgent { server: String, reason: String },
-    /// The answer to a request that changes something is late.
+    /// The answer to a request that changes something is late, or does not come.
     #[error("the agent at {server} may still do what was asked: {reason}")]
     Unanswered { server: String, reason: String },
     /// An answer that began and has no end.
@@ -167,6 +177,10 @@ impl Error {
             {
                 Some("`driftless fleet status` lists the hosts".to_owned())
             }
+            Self::Answer { status: StatusCode::NOT_FOUND, code, .. } if code == NO_SUCH_ROUTE => Some(format!(
+                "the agent is of another release than this program, which is {}: upgrade the older one",
+                env!("CARGO_PKG_VERSION")
+            )),
             Self::Answer { status: StatusCode::NOT_FOUND, .. } => {
                 Some("`driftless status` lists the applications".to_owned())
             }
@@ -185,6 +199,11 @@ impl Error {
 
     pub(super) fn is_not_found(&self) -> bool {
         matches!(self, Self::Answer { status: StatusCode::NOT_FOUND, .. })
+    }
+
+    /// Whether the agent knows no route of this name, because it is of an older release.
+    pub(super) fn is_unknown_route(&self) -> bool {
+        matches!(self, Self::Answer { code, .. } if code == NO_SUCH_ROUTE)
     }
 
     pub(super) fn is_forbidden(&self) -> bool {
@@ -286,7 +305,7 @@ impl Client {
 
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         let response = self.send(&self.requests, Method::GET, path, &[], None::<&()>).await?;
-        self.decode(response).await
+        self.decode(response, Effect::None).await
     }
 
     /// The answer of `/healthz` or `/readyz`: whether it is yes, and its text.
@@ -308,14 +327,14 @@ impl Client {
         body: Option<&impl Serialize>,
     ) -> Result<T, Error> {
         let response = self.send(&self.requests, Method::POST, path, &[], body).await?;
-        self.decode(response).await
+        self.decode(response, Effect::Change).await
     }
 
     /// A request whose work may take minutes.
     pub(super) async fn post_work<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         let work = async {
             let response = self.send(&self.endless, Method::POST, path, &[], None::<&()>).await?;
-            self.decode(response).await
+            self.decode(response, Effect::Change).await
         };
         timeout(WORK_WITHIN, work).await.unwrap_or_else(|_| Err(self.unanswered(LATE)))
     }
@@ -328,7 +347,7 @@ impl Client {
     /// A request that removes something and has an answer.
     pub(super) async fn delete_for<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         let response = self.send(&self.requests, Method::DELETE, path, &[], None::<&()>).await?;
-        self.decode(response).await
+        self.decode(response, Effect::Change).await
     }
 
     /// A stream of server-sent events.
@@ -355,7 +374,7 @@ impl Client {
         body: Option<&impl Serialize>,
     ) -> Result<Response, Error> {
         let url = format!("{}{path}", bare(&self.server));
-        let only_asks = method == Method::GET;
+        let effect = if method == Method::GET { Effect::None } else { Effect::Change };
         let mut request = client.request(method, url);
         for (name, value) in headers {
             request = request.header(name, *value);
@@ -367,15 +386,12 @@ impl Client {
             let json = serde_json::to_vec(body).expect("requests can be serialised");
             request = request.header(header::CONTENT_TYPE, "application/json").body(json);
         }
-        let response = request.send().await.map_err(|error| {
-            let may_be_done = !only_asks && error.is_timeout() && !error.is_connect();
-            if may_be_done { self.unanswered(LATE) } else { self.no_agent(&error) }
-        })?;
+        let response = request.send().await.map_err(|error| self.no_answer(&error, effect))?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
         }
-        let body = response.bytes().await.map_err(|error| self.no_agent(&error))?;
+        let body = response.bytes().await.map_err(|error| self.no_answer(&error, effect))?;
         let answer = serde_json::from_slice::<ErrorBody>(&body);
         let is_expired = answer.as_ref().is_ok_and(|answer| answer.error.code == TOKEN_EXPIRED);
         match answer {
@@ -390,22 +406,28 @@ impl Client {
                 };
                 Err(Error::Answer { status, code: error.code, message: error.message, help })
             }
-            Err(_) => Err(self.foreign_answer(status, only_asks)),
+            Err(_) => Err(self.foreign_answer(status, effect)),
         }
     }
 
     /// An error that another server answers. While the agent starts again, a reverse proxy answers for it. With 504, a proxy has
-    /// passed the request on.
-    fn foreign_answer(&self, status: StatusCode, only_asks: bool) -> Error {
-        match status {
-            StatusCode::GATEWAY_TIMEOUT if !only_asks => {
+    /// passed the request on, and with 502 it may have.
+    fn foreign_answer(&self, status: StatusCode, effect: Effect) -> Error {
+        match (status, effect) {
+            (StatusCode::GATEWAY_TIMEOUT, Effect::Change) => {
                 self.unanswered(&format!("a proxy in front of it did not wait for its answer ({status})"))
             }
-            StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
+            (StatusCode::BAD_GATEWAY, Effect::Change) => {
+                self.unanswered(&format!("a proxy in front of it answers {status}"))
+            }
+            (
+                StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT,
+                Effect::None | Effect::Change,
+            ) => {
                 let reason = format!("a proxy in front of it answers {status}");
                 Error::NoAgent { server: self.address(), reason }
             }
-            status => self.foreign(format!("it answered {status}")),
+            (status, Effect::None | Effect::Change) => self.foreign(format!("it answered {status}")),
         }
     }
 
@@ -425,8 +447,8 @@ impl Client {
         driftless_yaml::closest(given, names()).map(|name| format!("did you mean `{name}`?"))
     }
 
-    async fn decode<T: DeserializeOwned>(&self, response: Response) -> Result<T, Error> {
-        let body = response.bytes().await.map_err(|error| self.no_agent(&error))?;
+    async fn decode<T: DeserializeOwned>(&self, response: Response, effect: Effect) -> Result<T, Error> {
+        let body = response.bytes().await.map_err(|error| self.no_answer(&error, effect))?;
         serde_json::from_slice(&body).map_err(|error| self.foreign(error.to_string()))
     }
 
@@ -443,6 +465,16 @@ impl Client {
     /// The agent has got the request, and its answer is late.
     fn unanswered(&self, reason: &str) -> Error {
         Error::Unanswered { server: self.address(), reason: reason.to_owned() }
+    }
+
+    /// A request whose answer does not come. Once the connection is made, the agent may have got the request.
+    fn no_answer(&self, error: &reqwest::Error, effect: Effect) -> Error {
+        let may_be_done = effect == Effect::Change && !error.is_connect() && !error.is_builder();
+        match may_be_done {
+            true if error.is_timeout() => self.unanswered(LATE),
+            true => self.unanswered(&innermost(error)),
+            false => self.no_agent(error),
+        }
     }
 
     fn no_agent(&self, error: &reqwest::Error) -> Error {

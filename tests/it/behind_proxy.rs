@@ -66,6 +66,36 @@ async fn agent_may_still_do_a_request_that_a_proxy_gives_up() {
 }
 
 #[tokio::test]
+async fn agent_may_still_do_a_request_without_an_answer() {
+    // The first closes the connection, as an agent that is killed. nginx answers 502 for such a one.
+    let cut = whole("202 Accepted", r#"{"accepted":true}"#).replace("}", "");
+    for answers in [vec![String::new()], vec![cut], vec![whole("502 Bad Gateway", "<html></html>")]] {
+        let (code, _, error) = run(sending(answers.clone()).await, &["release", "--undo"]).await;
+        assert_eq!(code, 2, "{error}");
+        assert!(error.starts_with("error: no agent answers at "), "the first request only asks: {error}");
+        let server = sending(answers).await;
+        let (code, _, error) = run(server, &["images", "--remove"]).await;
+        assert_eq!(code, 2, "{error}");
+        let sentence = format!("error: the agent at http://{server} may still do what was asked: ");
+        assert!(error.starts_with(&sentence), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn route_that_an_older_agent_lacks_is_explained() {
+    let body = r#"{"error":{"code":"noSuchRoute","message":"there is no route `/api/v1/x`","help":"docs/api.md lists the routes"}}"#;
+    let help = "help: the agent is of another release than this program, which is ";
+    for words in [&["status"][..], &["notify", "test", "phone"], &["token", "revoke", "ci"]] {
+        let server = answering(vec![("404 Not Found", body.to_owned()); 2]).await;
+        let (code, _, error) = run(server, words).await;
+        assert!(
+            code == 2 && error.contains("there is no route") && error.contains(help),
+            "{words:?}: {error}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn release_waits_for_an_agent_behind_a_proxy() {
     let status = AgentStatus {
         version: "0.1.0".to_owned(),

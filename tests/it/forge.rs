@@ -32,6 +32,8 @@ pub(crate) struct Played {
 struct Inner {
     kind: Option<ForgeKind>,
     comments: BTreeMap<u64, String>,
+    /// The comments of others: by their number, the relation of the author to the repository, which only GitHub tells.
+    others: BTreeMap<u64, &'static str>,
     statuses: Vec<(String, Value)>,
     refuse: Option<(u16, Value)>,
     seen: Vec<String>,
@@ -60,6 +62,13 @@ impl Played {
         let mut state = self.state.lock().unwrap();
         let id = state.comments.len() as u64 + 1;
         state.comments.insert(id, text.to_owned());
+    }
+
+    fn comment_of_another(&self, text: &str, association: &'static str) {
+        self.comment(text);
+        let mut state = self.state.lock().unwrap();
+        let id = state.comments.len() as u64;
+        state.others.insert(id, association);
     }
 
     pub(crate) fn refuse(&self, code: u16, body: Value) {
@@ -135,7 +144,15 @@ async fn answer(Held(played): Held<Played>, request: Request) -> Response {
                 .iter()
                 .skip(skip)
                 .take(take)
-                .map(|(id, body)| json!({"id": id, "body": body}))
+                .map(|(id, body)| match (kind, state.others.get(id)) {
+                    (ForgeKind::GitHub, Some(association)) => {
+                        json!({"id": id, "body": body, "author_association": association, "user": {"type": "User"}})
+                    }
+                    (ForgeKind::GitHub, None) => {
+                        json!({"id": id, "body": body, "author_association": "NONE", "user": {"type": "Bot"}})
+                    }
+                    (ForgeKind::GitLab | ForgeKind::Gitea, _) => json!({"id": id, "body": body}),
+                })
                 .collect();
             Json(found).into_response()
         }
@@ -150,6 +167,10 @@ async fn answer(Held(played): Held<Played>, request: Request) -> Response {
         }
         method if method == change && path.starts_with(one) => {
             let id: u64 = path[one.len()..].parse().unwrap();
+            // A token of GitHub may be allowed to change the comments of others.
+            if kind != ForgeKind::GitHub && state.others.contains_key(&id) {
+                return StatusCode::FORBIDDEN.into_response();
+            }
             // Gitea and GitLab write lines as browsers do.
             let text = sent["body"].as_str().unwrap().replace('\n', "\r\n");
             *state.comments.get_mut(&id).unwrap() = text;
@@ -207,6 +228,22 @@ async fn a_comment_is_written_once_and_then_kept_up_to_date() {
         let comments = played.comments();
         assert_eq!(comments.len(), 132, "{kind:?}");
         assert!(comments[131].contains("# Two") && comments[0].contains("what is this?"), "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn comment_of_somebody_else_stays_as_it_is() {
+    for kind in [ForgeKind::GitHub, ForgeKind::GitLab, ForgeKind::Gitea] {
+        let (played, address) = Played::start(kind).await;
+        let forge = forge(kind, &address);
+        let foreign = format!("{MARKER}\n1 application, no change");
+        played.comment_of_another(&foreign, "NONE");
+        let [first, second] = ["One", "Two"].map(|word| format!("{MARKER}\n# {word}"));
+        assert_eq!(forge.set_comment(7, MARKER, &first).await.unwrap(), Written::Created, "{kind:?}");
+        played.comment_of_another(&foreign, "NONE");
+        assert_eq!(forge.set_comment(7, MARKER, &second).await.unwrap(), Written::Updated, "{kind:?}");
+        let lines: Vec<String> = played.comments().iter().map(|text| text.replace("\r\n", "\n")).collect();
+        assert_eq!(lines, [foreign.clone(), second, foreign], "{kind:?}");
     }
 }
 

@@ -153,7 +153,7 @@ async fn chats_get_the_documented_form_without_mentions() {
     let slack = sent("  type: slack\n  urlEnv: URL_PORT\n", Opened).await;
     assert_eq!((slack.method.as_str(), slack.path.as_str()), ("POST", "/hook/secret-path"));
     let text = slack.body["text"].as_str().unwrap();
-    assert!(text.starts_with("*[nas] shop is degraded*\nweb: &lt;@everyone&gt; &amp; "), "{text}");
+    assert!(text.starts_with("*[nas] shop is degraded*\nweb: &lt;@\u{200b}everyone&gt; &amp; "), "{text}");
     assert!(text.contains("Since 2026-01-01 11:48 UTC (12 min).\nTo do: `driftless status shop`"), "{text}");
     assert!(text.ends_with("https://driftless.example.com/applications/shop"), "{text}");
 
@@ -187,6 +187,7 @@ async fn chats_get_the_documented_form_without_mentions() {
         matrix.path
     );
     assert_eq!(matrix.headers["authorization"], "Bearer 123:secret-token");
+    assert_eq!(matrix.body["m.mentions"], json!({}));
     let html = matrix.body["formatted_body"].as_str().unwrap();
     assert!(
         html.contains("&lt;@everyone&gt; &amp; &quot;quotes&quot;") && html.contains("<br>second line"),

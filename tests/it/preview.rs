@@ -2,6 +2,7 @@
 //! report to a played forge.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{Read, Write},
     path::Path,
@@ -706,6 +707,26 @@ fn preview_says_on_which_host_something_changes() {
             two("shop", r#"["web-2"]"#)
         ]
     );
+    // Formats for other tools name the host too, and have a fingerprint for each.
+    let (_, out, _) = clone.run(&with(&["--path", "sites", "-o", "github"]));
+    assert!(out.contains("title=shop (on web-2)%3A workload web"), "{out}");
+    let (_, out, _) = clone.run(&with(&["--path", "sites", "-o", "junit"]));
+    assert!(out.contains(r#"<testsuite name="shop (on web-2)""#), "{out}");
+    let (_, out, _) = clone.run(&with(&["--path", "sites", "-o", "ndjson"]));
+    assert!(
+        out.lines().any(|line| line.contains("shop:2") && line.contains(r#""hosts":["web-2"]"#)),
+        "{out}"
+    );
+    let both = changed.replace("variables: {TAG: '1'}, perHost", "variables: {TAG: '3'}, perHost");
+    clone.commit(&[("sites/driftless.yaml", Some(&both))]);
+    let (_, out, _) = clone.run(&with(&["--path", "sites", "-o", "sarif"]));
+    let log: Value = serde_json::from_str(&out).unwrap();
+    let results = log["runs"][0]["results"].as_array().unwrap();
+    let images = results.iter().filter(|it| it["message"]["text"].as_str().unwrap().contains("image: "));
+    let prints: BTreeSet<&str> =
+        images.map(|it| it["partialFingerprints"]["driftKey/v1"].as_str().unwrap()).collect();
+    assert_eq!(prints.len(), 2, "{out}");
+    clone.commit(&[("sites/driftless.yaml", Some(&changed))]);
     let (code, _, error) = clone.run(&["preview", "--base", "main", "--all-hosts", "--path", "sites/shop"]);
     assert!(code == 2 && error.contains("names no host") && error.contains("--host NAME"), "{error}");
 

@@ -104,6 +104,8 @@ fn the_markdown_reads_well_and_nothing_in_it_breaks_out() {
     // The fence is longer than what it holds, and a table row has one line and no further cell.
     assert!(text.contains("````diff"), "{text}");
     assert!(!text.contains("@everyone") && !text.contains("<shop>") && !text.contains('\u{1b}'), "{text}");
+    // Forges decode entities before they look for mentions.
+    assert!(text.contains("@&#8203;everyone") && !text.contains("&#64;"), "{text}");
 }
 
 #[test]

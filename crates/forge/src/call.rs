@@ -171,7 +171,11 @@ impl Caller {
             return Ok(answer);
         }
         let retry_after = retry_after(status, response.headers());
-        Err(Error::Refused { doing: doing.to_owned(), status, message: explanation(&answer), retry_after })
+        let message = match response.headers().get(header::LOCATION).and_then(|it| it.to_str().ok()) {
+            Some(target) if status.is_redirection() => redirection(response.url(), target),
+            _ => explanation(&answer),
+        };
+        Err(Error::Refused { doing: doing.to_owned(), status, message, retry_after })
     }
 
     fn unreachable(&self, doing: &str, error: &reqwest::Error) -> Error {
@@ -238,6 +242,17 @@ fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
         None => return None,
     };
     Some(asked.min(LONGEST_PAUSE))
+}
+
+/// The new address of a request, which is not followed: the token could go elsewhere.
+fn redirection(url: &Url, target: &str) -> String {
+    let Ok(mut target) = url.join(target) else {
+        return "it redirects to an address that is none".to_owned();
+    };
+    target.set_query(None);
+    let _ = (target.set_username(""), target.set_password(None));
+    let target = explanation(target.as_str().as_bytes());
+    format!("it redirects to {target}, which is not followed: was the repository renamed?")
 }
 
 /// The forge's error message: `message` or `error` of its JSON, on one line.

@@ -16,6 +16,9 @@ pub const LONGEST_COMMENT: usize = 65_000;
 /// The longest description of a status that GitHub accepts, in characters.
 const LONGEST_DESCRIPTION: usize = 140;
 
+/// The newest comments with the marker that are tried. The forge may refuse to change those of others.
+const TRIED: usize = 3;
+
 /// Maximum number of pages of comments in which the marker is searched.
 const PAGES: u32 = 20;
 const PER_PAGE: usize = 100;
@@ -65,7 +68,33 @@ struct Comment {
     id: u64,
     #[serde(default)]
     body: Option<String>,
+    /// GitHub only: the relation of the author to the repository.
+    #[serde(default)]
+    author_association: Option<String>,
+    #[serde(default)]
+    user: Option<Author>,
 }
+
+#[derive(Deserialize)]
+struct Author {
+    /// GitHub only: `Bot` or `User`.
+    #[serde(default)]
+    r#type: Option<String>,
+}
+
+impl Comment {
+    /// Whether it begins with the marker; a comment that quotes it is not ours. Anybody can write the marker: on GitHub, a token that may
+    /// edit the comments of others must not do so with that of a stranger, who could change the report afterwards.
+    fn may_be_ours(&self, marker: &str) -> bool {
+        let is_bot = self.user.as_ref().and_then(|user| user.r#type.as_deref()) == Some("Bot");
+        let is_trusted = self.author_association.as_deref().is_none_or(|it| MEMBERS.contains(&it));
+        let begins = self.body.as_deref().is_some_and(|body| body.trim_start().starts_with(marker));
+        begins && (is_bot || is_trusted)
+    }
+}
+
+/// Authors who may change the repository, in the words of GitHub.
+const MEMBERS: [&str; 3] = ["OWNER", "MEMBER", "COLLABORATOR"];
 
 impl Forge {
     /// `api` is the address of the API, such as `https://api.github.com`, `https://gitlab.example.com/api/v4` or
@@ -136,7 +165,8 @@ impl Forge {
         }
     }
 
-    /// Creates or updates the comment on a pull or merge request that begins with `marker`. A body that is too long
+    /// Creates or updates the comment on a pull or merge request that begins with `marker`. Where the forge refuses to change the
+    /// newest ones, because they are those of others, another one is created. A body that is too long
     /// is an error: only the caller knows what can be left out.
     pub async fn set_comment(&self, request: u64, marker: &str, body: &str) -> Result<Written, Error> {
         let doing = match self.kind {
@@ -151,49 +181,50 @@ impl Forge {
             ForgeKind::GitHub | ForgeKind::Gitea => format!("{}/issues/{request}/comments", self.project),
             ForgeKind::GitLab => format!("{}/merge_requests/{request}/notes", self.project),
         };
-        match self.find(&doing, &all, marker).await? {
-            Some(comment) if comment.body.as_deref().map(normal) == Some(normal(body)) => {
-                Ok(Written::Unchanged)
+        for comment in self.find(&doing, &all, marker).await?.into_iter().rev().take(TRIED) {
+            if comment.body.as_deref().map(normal) == Some(normal(body)) {
+                return Ok(Written::Unchanged);
             }
-            Some(Comment { id, body: _ }) => {
-                match self.kind {
-                    ForgeKind::GitHub | ForgeKind::Gitea => {
-                        let path = format!("{}/issues/comments/{id}", self.project);
-                        self.caller.patch(&doing, &path, &text).await?;
-                    }
-                    ForgeKind::GitLab => self.caller.put(&doing, &format!("{all}/{id}"), &text).await?,
+            let id = comment.id;
+            let updated = match self.kind {
+                ForgeKind::GitHub | ForgeKind::Gitea => {
+                    let path = format!("{}/issues/comments/{id}", self.project);
+                    self.caller.patch(&doing, &path, &text).await
                 }
-                Ok(Written::Updated)
-            }
-            None => {
-                self.caller.post(&doing, &all, &text).await?;
-                Ok(Written::Created)
+                ForgeKind::GitLab => self.caller.put(&doing, &format!("{all}/{id}"), &text).await,
+            };
+            match updated {
+                // It is that of somebody else, such as the former user of the job.
+                Err(error) if error.is_permission() => {}
+                updated => return updated.map(|()| Written::Updated),
             }
         }
+        self.caller.post(&doing, &all, &text).await?;
+        Ok(Written::Created)
     }
 
-    /// The comment that begins with the marker; a comment that quotes it is not ours.
-    async fn find(&self, doing: &str, all: &str, marker: &str) -> Result<Option<Comment>, Error> {
+    /// The comments that begin with the marker, oldest first.
+    async fn find(&self, doing: &str, all: &str, marker: &str) -> Result<Vec<Comment>, Error> {
         let mut before = None;
+        let mut ours = Vec::new();
         for page in 1..=PAGES {
-            // Oldest first, so that the page with our comment does not change.
+            // Oldest first, so that a new comment moves none to another page.
             let order = if self.kind == ForgeKind::GitLab { "&sort=asc&order_by=created_at" } else { "" };
             let path = format!("{all}?per_page={PER_PAGE}&limit={PER_PAGE}&page={page}{order}");
             let comments: Vec<Comment> = self.caller.get(doing, &path).await?;
             let first = comments.first().map(|it| it.id);
-            let is_last = comments.len() < PER_PAGE || first == before;
-            let ours =
-                |it: &Comment| it.body.as_deref().is_some_and(|it| it.trim_start().starts_with(marker));
-            if let Some(found) = comments.into_iter().find(ours) {
-                return Ok(Some(found));
-            }
             // Gitea ignores the page and returns all.
+            if page > 1 && first == before {
+                break;
+            }
+            let is_last = comments.len() < PER_PAGE;
+            ours.extend(comments.into_iter().filter(|it| it.may_be_ours(marker)));
             if is_last {
                 break;
             }
             before = first;
         }
-        Ok(None)
+        Ok(ours)
     }
 
     fn word(&self, state: State) -> &'static str {

@@ -38,7 +38,7 @@ fn by_status(answer: &Answer) -> Result<Vec<RefusedRecipient>, Error> {
         408 | 425 | 429 | 500..=599 => Refusal::TryAgain,
         _ => Refusal::All,
     };
-    let message = answer.explanation(&answer.body);
+    let message = answer.redirection().unwrap_or_else(|| answer.explanation(&answer.body));
     Err(refused(answer, refusal, message))
 }
 
@@ -94,6 +94,7 @@ fn refused(answer: &Answer, refusal: Refusal, message: String) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use driftless_config::Secret;
     use reqwest::{StatusCode, Url};
     use serde_json::json;
 
@@ -106,7 +107,24 @@ mod tests {
     }
 
     fn answer(url: &str, status: StatusCode, body: &str) -> Answer {
-        Answer { url: Url::parse(url).unwrap(), status, body: body.as_bytes().to_vec() }
+        Answer { url: Url::parse(url).unwrap(), status, location: None, body: body.as_bytes().to_vec() }
+    }
+
+    #[test]
+    fn redirect_names_the_new_host() {
+        let target = Target::Webhook { url: Secret::Plain(String::new()), secret: None };
+        for (location, host) in
+            [("https://push.lan/hook/s3cret", "https://push.lan"), ("/s3cret", "http://push.lan:81")]
+        {
+            let mut answer =
+                answer("http://push.lan:81/hook/s3cret", StatusCode::PERMANENT_REDIRECT, "moved");
+            answer.location = Some(location.to_owned());
+            let error = outcome(&target, &answer).unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("it redirects to {host}, and")) && !error.contains("s3cret"),
+                "{error}"
+            );
+        }
     }
 
     const FAILED: [&str; 3] = ["WARNING", "2026-01-01 12:00:01,000", "Failed to send Email."];
@@ -153,10 +171,7 @@ mod tests {
     #[test]
     fn status_of_a_service_says_whether_another_try_helps() {
         let url = "https://gotify.example.com";
-        let target = Target::Gotify {
-            url: url.to_owned(),
-            token: driftless_config::Secret::Environment("TOKEN".to_owned()),
-        };
+        let target = Target::Gotify { url: url.to_owned(), token: Secret::Environment("TOKEN".to_owned()) };
         let answers = |code: u16| {
             let status = StatusCode::from_u16(code).unwrap();
             outcome(&target, &answer(url, status, ""))

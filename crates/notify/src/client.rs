@@ -4,7 +4,10 @@ use std::{path::Path, time::Duration};
 
 use driftless_model::{Mask, is_unprintable, root_cause};
 use driftless_trust::{Trust, read_certificates};
-use reqwest::{Method, StatusCode, Url, header::HeaderMap};
+use reqwest::{
+    Method, StatusCode, Url,
+    header::{self, HeaderMap},
+};
 
 use crate::error::Error;
 
@@ -33,11 +36,20 @@ pub(crate) struct Answer {
     /// That of the request, which may be secret.
     pub(crate) url: Url,
     pub(crate) status: StatusCode,
+    /// The target of a redirect, which may be secret.
+    pub(crate) location: Option<String>,
     /// Its beginning.
     pub(crate) body: Vec<u8>,
 }
 
 impl Answer {
+    /// A sentence about a redirect, with scheme and host of its target only.
+    pub(crate) fn redirection(&self) -> Option<String> {
+        let target = self.location.as_ref().filter(|_| self.status.is_redirection())?;
+        let origin = self.url.join(target).ok()?.origin().ascii_serialization();
+        Some(format!("it redirects to {origin}, and redirects are not followed: write the new address"))
+    }
+
     /// The beginning of a text of the answer on one line. Servers repeat the URL of a request, so its parts are hidden.
     pub(crate) fn explanation(&self, text: &[u8]) -> String {
         let query = self.url.query().unwrap_or_default().split(['&', '=']);
@@ -75,6 +87,8 @@ pub(crate) async fn send(request: Request, ca_file: Option<&Path>) -> Result<Ans
     let sending = client.request(method, url.clone()).headers(headers).body(sent).send();
     let mut response = sending.await.map_err(|error| unreachable(&host, &error))?;
     let status = response.status();
+    let location =
+        response.headers().get(header::LOCATION).and_then(|it| it.to_str().ok()).map(str::to_owned);
     let mut body = Vec::new();
     while let Some(part) = response.chunk().await.map_err(|error| unreachable(&host, &error))? {
         let room = LARGEST_ANSWER - body.len();
@@ -83,7 +97,7 @@ pub(crate) async fn send(request: Request, ca_file: Option<&Path>) -> Result<Ans
             break;
         }
     }
-    Ok(Answer { url, status, body })
+    Ok(Answer { url, status, location, body })
 }
 
 /// The error's own text would contain the URL, which may be secret.

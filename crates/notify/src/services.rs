@@ -60,6 +60,7 @@ pub(crate) fn request(target: &Target, batch: &Batch<'_>, read: Read<'_>) -> Res
         Target::Slack { url } => {
             // These three characters begin links and mentions.
             let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+            let escape = |text: &str| without_mentions(&escape(text));
             let text = format!("*{}*\n{}", escape(title), escape(body));
             post(&secret_url(&read(url)?)?, HeaderMap::new(), &json!({ "text": shorten(&text, 4000) }))
         }
@@ -199,6 +200,7 @@ fn matrix(
     let body = json!({
         "msgtype": "m.text",
         "body": shorten(&format!("{title}\n{body}"), 16_000),
+        "m.mentions": {},
         "format": "org.matrix.custom.html",
         "formatted_body": shorten(&html, 32_000),
     });
@@ -471,12 +473,32 @@ fn colour(urgency: Urgency, is_recovery: bool) -> u32 {
     }
 }
 
+/// Mattermost, which takes messages for Slack, calls everybody for a word such as `@all`: a space without width follows an `@` that
+/// begins a word. That in an image with a digest stays as it is.
+fn without_mentions(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        let begins_word = !out.ends_with(char::is_alphanumeric);
+        out.push(letter);
+        if letter == '@' && begins_word {
+            out.push('\u{200b}');
+        }
+    }
+    out
+}
+
 fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn at_sign_in_a_word_mentions_nobody() {
+        let text = without_mentions("@all (@here) web@sha256:0a a@b.c");
+        assert_eq!(text, "@\u{200b}all (@\u{200b}here) web@sha256:0a a@b.c");
+    }
+
     use super::*;
 
     /// A message without text.

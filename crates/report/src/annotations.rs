@@ -23,15 +23,15 @@ pub fn annotations(report: &Report) -> String {
     for app in &report.apps {
         for error in app.error.iter().flat_map(|error| error.lines()) {
             let (file, line, message) = located(error);
-            errors.push((file, line, format!("{}: error", app.name), message.to_owned()));
+            errors.push((file, line, format!("{}: error", app.title()), message.to_owned()));
         }
         for error in app.known_error.iter().flat_map(|error| error.lines()) {
             let (file, line, message) = located(error);
-            notices.push((file, line, format!("{}: {KNOWN}", app.name), message.to_owned()));
+            notices.push((file, line, format!("{}: {KNOWN}", app.title()), message.to_owned()));
         }
         for item in app.counted() {
             let list = if is_notice(item) { &mut notices } else { &mut warnings };
-            let title = format!("{}: {} {}", app.name, item.kind, item.name);
+            let title = format!("{}: {} {}", app.title(), item.kind, item.name);
             list.push((item.file.as_str(), item.line, title, item.sentence()));
         }
     }
@@ -75,7 +75,7 @@ fn is_notice(item: &Item) -> bool {
 }
 
 fn count(app: &App) -> String {
-    format!("{} {}", app.name, app.counted().count())
+    format!("{} {}", app.title(), app.counted().count())
 }
 
 fn write(out: &mut String, command: &str, (file, line): (&str, u32), title: &str, message: &str) {

@@ -27,19 +27,24 @@ pub fn ndjson(report: &Report) -> String {
         line(serde_json::json!({ "type": "error", "known": true, "error": error }));
     }
     for app in &report.apps {
-        for item in &app.items {
-            let mut value = value(item);
+        let mut line = |mut value: serde_json::Value| {
             value["app"] = serde_json::json!(app.name);
+            if !app.hosts.is_empty() {
+                value["hosts"] = serde_json::json!(app.hosts);
+            }
             line(value);
+        };
+        for item in &app.items {
+            line(value(item));
         }
         if let Some(error) = &app.error {
-            line(serde_json::json!({ "type": "error", "app": app.name, "error": error }));
+            line(serde_json::json!({ "type": "error", "error": error }));
         }
         if let Some(error) = &app.known_error {
-            line(serde_json::json!({ "type": "error", "known": true, "app": app.name, "error": error }));
+            line(serde_json::json!({ "type": "error", "known": true, "error": error }));
         }
-        let mut value = serde_json::json!({ "type": "app", "app": app.name, "hasDrift": app.has_drift,
-            "items": app.counted().count() });
+        let mut value =
+            serde_json::json!({ "type": "app", "hasDrift": app.has_drift, "items": app.counted().count() });
         if let Some(note) = &app.note {
             value["note"] = serde_json::json!(note);
         }

@@ -56,12 +56,13 @@ struct Suite {
 }
 
 fn suite(app: &App) -> Suite {
-    let name = app.name.to_string();
+    let name = app.title();
     let mut objects: BTreeMap<(&str, &str), Vec<&Item>> = BTreeMap::new();
     for item in &app.items {
         objects.entry((&item.kind, &item.name)).or_default().push(item);
     }
-    let mut suite = Suite { name, cases: String::new(), tests: 0, failures: 0, errors: 0, skipped: 0 };
+    let mut suite =
+        Suite { name: name.clone(), cases: String::new(), tests: 0, failures: 0, errors: 0, skipped: 0 };
     for ((kind, object), items) in objects {
         let counted: Vec<&&Item> = items.iter().filter(|it| it.ignored.is_none()).collect();
         let inside = if let Some(first) = counted.first() {
@@ -74,27 +75,23 @@ fn suite(app: &App) -> Suite {
             "      <skipped/>\n".to_owned()
         };
         suite.tests += 1;
-        suite.cases.push_str(&case(app.name.as_str(), &format!("{kind} {object}"), &inside));
+        suite.cases.push_str(&case(&name, &format!("{kind} {object}"), &inside));
     }
     if let Some(error) = &app.error {
         suite.errors += 1;
         suite.tests += 1;
         let first = error.lines().next().unwrap_or_default();
-        suite.cases.push_str(&case(
-            app.name.as_str(),
-            "application",
-            &failed("error", "Error", first, error),
-        ));
+        suite.cases.push_str(&case(&name, "application", &failed("error", "Error", first, error)));
     } else if let Some(error) = &app.known_error {
         suite.skipped += 1;
         suite.tests += 1;
-        suite.cases.push_str(&case(app.name.as_str(), "application", &known(error)));
+        suite.cases.push_str(&case(&name, "application", &known(error)));
     } else if suite.tests == 0 {
         suite.tests = 1;
         // A suspended application is compared, but its drift is not a failure.
         let inside = if app.suspended { "      <skipped/>\n" } else { "" };
         suite.skipped += usize::from(app.suspended);
-        suite.cases.push_str(&case(app.name.as_str(), "application", inside));
+        suite.cases.push_str(&case(&name, "application", inside));
     }
     suite
 }

@@ -278,13 +278,14 @@ fn longest_run(text: &str) -> usize {
     text.split(|it| it != '`').map(str::len).max().unwrap_or_default()
 }
 
-/// Escapes Markdown and HTML; an `@` mentions nobody.
+/// Escapes Markdown and HTML. An `@` mentions nobody: forges decode entities before they look for mentions, so a space without width
+/// follows it.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for it in html(text).chars() {
         match it {
             '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '#' | '~' | '!' | '(' | ')' => out.extend(['\\', it]),
-            '@' => out.push_str("&#64;"),
+            '@' => out.push_str("@&#8203;"),
             letter if driftless_model::is_unprintable(letter) => {}
             it => out.push(it),
         }

@@ -11,6 +11,9 @@ use driftless_model::{
 /// Version of the JSON format. It rises when a reader of the previous version would misread the report.
 const SCHEMA_VERSION: u32 = 1;
 
+/// More hosts of an application are only counted in a title.
+const MOST_HOSTS: usize = 3;
+
 /// The kind of a change of an application as a whole.
 pub(crate) const APPLICATION: &str = "application";
 
@@ -118,6 +121,17 @@ pub struct App {
     pub items: Vec<Item>,
     /// One unified diff per object, sorted by kind and name.
     pub diffs: Vec<ObjectDiff>,
+}
+
+impl App {
+    /// Its name, with the hosts that this is about, as `shop (on nas, web-1, web-2 and 2 more)`.
+    pub(crate) fn title(&self) -> String {
+        match self.hosts.split_at(self.hosts.len().min(MOST_HOSTS)) {
+            ([], _) => self.name.to_string(),
+            (hosts, []) => format!("{} (on {})", self.name, hosts.join(", ")),
+            (hosts, more) => format!("{} (on {} and {} more)", self.name, hosts.join(", "), more.len()),
+        }
+    }
 }
 
 /// One difference.
@@ -272,6 +286,17 @@ impl Report {
         }
     }
 
+    /// The name of an application in fingerprints. It has the hosts only where several applications have that name: else an alert would
+    /// become another one with each host that is added.
+    pub(crate) fn key(&self, app: &App) -> String {
+        let is_only = self.apps.iter().filter(|it| it.name == app.name).count() < 2;
+        if is_only || app.hosts.is_empty() {
+            app.name.to_string()
+        } else {
+            format!("{}@{}", app.name, app.hosts.join(","))
+        }
+    }
+
     /// Whether anything could not be rendered or read. Errors that the base of a preview has too do not count.
     pub fn has_errors(&self) -> bool {
         !self.errors.is_empty() || self.apps.iter().any(|it| it.error.is_some())
@@ -324,8 +349,8 @@ impl Item {
         self.kind == APPLICATION && !self.path.starts_with("settings.")
     }
 
-    /// A stable identifier of the difference that does not depend on its line.
-    pub fn fingerprint(&self, app: &AppName) -> String {
+    /// A stable identifier of the difference that does not depend on its line. `app` is that of [`Report::key`].
+    pub(crate) fn fingerprint(&self, app: &str) -> String {
         digest_hex(format!("{app}|{}|{}|{}", self.kind, self.name, self.path).as_bytes())
     }
 }

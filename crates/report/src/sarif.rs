@@ -9,12 +9,13 @@ use crate::report::{App, Item, Kind, Report, Type, located};
 pub fn sarif(report: &Report) -> String {
     let mut results: Vec<Value> = Vec::new();
     for app in &report.apps {
-        results.extend(app.items.iter().map(|it| result(app, it, report.kind)));
+        let key = report.key(app);
+        results.extend(app.items.iter().map(|it| result(app, &key, it, report.kind)));
         if let Some(error) = &app.error {
-            results.extend(error.lines().map(|it| broken(app, it)));
+            results.extend(error.lines().map(|it| broken(app, &key, it)));
         }
         if let Some(error) = &app.known_error {
-            results.extend(error.lines().map(|it| known(app, it)));
+            results.extend(error.lines().map(|it| known(app, &key, it)));
         }
     }
     let notification = |level: &str, error: &String| json!({ "level": level, "message": { "text": error } });
@@ -88,14 +89,14 @@ fn level(kind: Kind, change: Type) -> &'static str {
     }
 }
 
-fn result(app: &App, item: &Item, kind: Kind) -> Value {
-    let message = format!("{}: {} {}: {}", app.name, item.kind, item.name, item.sentence());
+fn result(app: &App, key: &str, item: &Item, kind: Kind) -> Value {
+    let message = format!("{}: {} {}: {}", app.title(), item.kind, item.name, item.sentence());
     let mut value = json!({
         "ruleId": rule_id(kind, item.change),
         "level": level(kind, item.change),
         "message": { "text": message },
         "locations": [location(app, &item.file, item.line)],
-        "partialFingerprints": { "driftKey/v1": item.fingerprint(&app.name) },
+        "partialFingerprints": { "driftKey/v1": item.fingerprint(key) },
     });
     if let Some(rule) = &item.ignored {
         value["suppressions"] =
@@ -104,21 +105,21 @@ fn result(app: &App, item: &Item, kind: Kind) -> Value {
     value
 }
 
-fn broken(app: &App, error: &str) -> Value {
+fn broken(app: &App, key: &str, error: &str) -> Value {
     let (file, line, message) = located(error);
-    let key = driftless_model::digest_hex(format!("{}|error|{file}|{message}", app.name).as_bytes());
+    let fingerprint = driftless_model::digest_hex(format!("{key}|error|{file}|{message}").as_bytes());
     json!({
         "ruleId": "error",
         "level": "error",
-        "message": { "text": format!("{}: {}", app.name, one_line(message)) },
+        "message": { "text": format!("{}: {}", app.title(), one_line(message)) },
         "locations": [location(app, file, line)],
-        "partialFingerprints": { "driftKey/v1": key },
+        "partialFingerprints": { "driftKey/v1": fingerprint },
     })
 }
 
 /// An error that the base has too.
-fn known(app: &App, error: &str) -> Value {
-    let mut value = broken(app, error);
+fn known(app: &App, key: &str, error: &str) -> Value {
+    let mut value = broken(app, key, error);
     value["level"] = json!("note");
     value["baselineState"] = json!("unchanged");
     value

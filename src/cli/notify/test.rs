@@ -50,7 +50,7 @@ pub(super) async fn test(args: &NotifyTestArgs, context: &Context<'_>) -> Result
         format!("/api/v1/notifications/{name}/test?event={event}&phase={phase}&preview={}", args.preview);
     let answer: TestMessage = match client.post(&path, None::<&()>).await {
         Ok(answer) => answer,
-        Err(error) if error.is_not_found() => {
+        Err(error) if error.is_not_found() && !error.is_unknown_route() => {
             let status: NotificationStatus = client.get("/api/v1/notifications").await?;
             let known = status.receivers.into_iter().map(|receiver| plain(&receiver.name)).collect();
             return Err(NoSuchReceiver::new(&args.name, known).into());

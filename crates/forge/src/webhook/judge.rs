@@ -44,7 +44,10 @@ pub fn judge(notice: &Notice, repository: &Repository) -> DeliveryDecision {
             format!("the payload calls the host `{named}`; the configured URL is what is fetched from")
         }
         origin::Match::Other { named } => {
-            let why = format!("it is about `{named}`, and `{}` is what this webhook is for", repository.url);
+            let why = format!(
+                "it is about `{named}`, and `{}` is what this webhook is for: if it was renamed, write its new URL",
+                repository.url
+            );
             return DeliveryDecision::Ignore { moved: notice.moved.first().cloned(), why };
         }
     };

@@ -18,7 +18,11 @@ pub(crate) enum Value {
     Words(Vec<String>),
     /// Secrets by the ids of their contents, between two texts. The ids are hidden: a secret that is easy to guess is
     /// found by its digest.
-    Secrets { before: &'static str, ids: Vec<ContentId>, after: String },
+    Secrets {
+        before: &'static str,
+        ids: Vec<ContentId>,
+        after: String,
+    },
 }
 
 impl Value {

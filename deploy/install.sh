@@ -120,10 +120,11 @@ if [ -x "$program" ]; then before=$("$program" --version 2>/dev/null || echo "an
 # By a rename, so that a running agent keeps its file until it is restarted.
 install -D -m 755 "$tree/driftless" "$program.new"
 mv -f "$program.new" "$program"
-mkdir -p "$(dirname "$unit")" "$root/etc/driftless"
+mkdir -p "$(dirname "$unit")"
+# An operator may have given a group access to it.
+[ -d "$root/etc/driftless" ] || install -d -m 700 "$root/etc/driftless"
 sed "s|/usr/local/bin/driftless|$prefix/bin/driftless|" "$tree/driftless.service" >"$unit.new"
 mv -f "$unit.new" "$unit"
-chmod 700 "$root/etc/driftless"
 install -D -m 644 "$tree/driftless.schema.json" "$share/driftless.schema.json"
 install -D -m 644 "$tree/driftless.example.yaml" "$share/driftless.example.yaml"
 rm -rf "$share/docs"

@@ -103,12 +103,14 @@ async fn script_installs_upgrades_and_uninstalls_a_verified_release() {
     let folder = releases.installed("etc/driftless");
     assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
     fs::write(folder.join("driftless.yaml"), "mine").unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o750)).unwrap();
 
     let (done, said) = releases.run(&["--prefix", "/opt", "--version", "v1.1.0"]).await;
     assert!(done && said.contains("upgraded from driftless 1.0.0 to driftless 1.1.0"), "{said}");
     assert_eq!(text(&releases.installed("opt/share/man/man1/driftless-run.1")), "1.1.0");
     assert_eq!(text(&releases.installed("opt/share/driftless/docs/troubleshooting.md")), "1.1.0");
     assert_eq!(text(&folder.join("driftless.yaml")), "mine");
+    assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o750, "as the operator set it");
 
     let (done, said) = releases.run(&["--prefix", "/opt", "--uninstall"]).await;
     assert!(done && said.contains("containers keep running"), "{said}");

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use driftless_agent::{Answer, RequestError, RequestKind, Rollback, Supposed, written_folders};
+use driftless_agent::{Answer, RequestError, RequestKind, Rollback, Supposed, release_notes};
 use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_docker::UserAction;
@@ -14,7 +14,7 @@ use driftless_model::{
     AppName, Application, Cause, ContainerId, HealthStatus, MountSource, Pin, Record, Removal, RepoUrl,
     SyncStatus, Until,
 };
-use driftless_store::Store;
+use driftless_store::{ContentDir, StateDir, Store};
 use tokio::{task::yield_now, time::sleep};
 
 use crate::sample::NOON;
@@ -917,13 +917,36 @@ async fn forgotten_application_keeps_its_containers() {
 async fn forgotten_application_names_the_folder_it_writes_to() {
     let shop = "services: {web: {image: 'web:1', volumes: ['./data:/data']}}\n";
     let it = deployed(false, "", &[("shop/compose.yaml", shop), ("blog/compose.yaml", BLOG)]).await;
-    let released = written_folders(&it.store);
+    let released = release_notes(&it.store);
     it.git.push_files("Ada", &[("blog/compose.yaml", BLOG)]);
     minutes(3).await;
     let answer = it.handle().request(app(), RequestKind::Forget).await.unwrap();
     let Answer::Noted(note) = answer else { panic!("{answer:?}") };
     assert!(note.starts_with("shop: its containers write to applications/shop, and "), "{note}");
     assert_eq!(released, [note], "only a shop has such a folder");
+}
+
+/// Nobody writes the secrets again after a restart of the host.
+#[tokio::test(start_paused = true)]
+async fn released_application_names_the_services_with_secrets() {
+    let shop = "services:
+  db: {image: 'db:1', secrets: [key]}
+  web: {image: 'web:1'}
+secrets: {key: {file: key.txt}}
+";
+    let (folder, memory) = (tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap());
+    let state = StateDir::lock(&folder.path().join("state")).unwrap();
+    let mut it = Simulation::idle();
+    it.contents = ContentDir::open(&state, memory.path(), it.clock).unwrap();
+    it.git.push_files(
+        "Ada",
+        &[("shop/compose.yaml", shop), ("shop/key.txt", "hunter2"), ("blog/compose.yaml", BLOG)],
+    );
+    let it = it.begun();
+    it.synced_with_tip().await;
+    let notes = release_notes(&it.store);
+    let sentence = "shop: db: mounted secrets are in the memory of the host, ";
+    assert!(notes.len() == 1 && notes[0].starts_with(sentence), "{notes:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -608,7 +608,13 @@ fn packages_get_completions_and_manual_pages() {
 #[test]
 fn published_files_confine_the_agent() {
     let compose = fs::read_to_string("deploy/compose.yaml").unwrap();
-    for line in ["read_only: true", "cap_drop: [ALL]", "no-new-privileges:true", "ulimits: {core: 0}"] {
+    for line in [
+        "read_only: true",
+        "cap_drop: [ALL]",
+        "no-new-privileges:true",
+        "ulimits: {core: 0}",
+        "logging: {driver: local}",
+    ] {
         assert!(compose.contains(line), "deploy/compose.yaml has no `{line}`");
     }
     let unit = fs::read_to_string("deploy/driftless.service").unwrap();

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use driftless_agent::{Against, Answer, RequestKind, Rollback, Scale};
+use driftless_agent::{Against, Answer, RequestKind, Rollback, Scale, release_notes};
 use driftless_clock::Clock;
 use driftless_docker::{Outage, SimulatedSwarm, SwarmWrite, UserAction};
 use driftless_model::{
@@ -586,6 +586,16 @@ async fn restart_by_request_replaces_the_tasks_once() {
         assert!(all.first().synced_with_tip().await.status.drift.is_empty());
         all.check();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_names_the_agents_on_other_managers() {
+    let all = Cluster::of(&shop(1, "pause"), 2);
+    all.synced().await;
+    let notes = release_notes(&all.first().store);
+    let sentence =
+        "shop: agents on other managers of the Swarm go on managing its services: ask each of them too; ";
+    assert!(notes.len() == 1 && notes[0].starts_with(sentence), "{notes:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -128,7 +128,7 @@ pub use notifications::{Notifications, TestDelivery};
 pub use problems::Problems;
 pub use proxy_counters::ProxyCounters;
 pub use random::random_key;
-pub use release::{PENDING_RELEASE, RELEASED, written_folders};
+pub use release::{PENDING_RELEASE, RELEASED, release_notes};
 pub use render::{discover_at, discover_elsewhere};
 pub use request::{
     Against, Answer, DryRun, Inspection, InstanceName, Promotion, Request, RequestError, RequestKind,

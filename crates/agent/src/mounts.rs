@@ -293,7 +293,8 @@ fn older_services(
     Ok(services)
 }
 
-fn mounts_secrets(workload: &Workload) -> bool {
+/// Whether a workload cannot start on a host that was restarted until its secrets are written again.
+pub(crate) fn mounts_secrets(workload: &Workload) -> bool {
     let mut mounts = workload.containers().flat_map(|container| &container.mounts);
     mounts.any(|mount| matches!(mount.source, MountSource::Secret(_)))
         || workload.in_place.values().any(|file| file.secret)

@@ -1,9 +1,9 @@
 //! The release of everything: an agent that was asked to stop managing follows no repository and knows no application.
 
-use driftless_model::{AppName, Timestamp};
+use driftless_model::{AppName, Timestamp, label};
 use driftless_store::Store;
 
-use crate::{error::chain, problems::Problems};
+use crate::{error::chain, mounts::mounts_secrets, problems::Problems};
 
 /// The subject of the problem that says why the agent manages nothing.
 pub const RELEASED: &str = "released";
@@ -54,26 +54,57 @@ impl Release {
     }
 }
 
-/// Sentences about the applications whose containers write to the state directory.
+/// Sentences about that which the applications need an agent for although nothing manages them.
 #[must_use]
-pub fn written_folders(store: &Store) -> Vec<String> {
+pub fn release_notes(store: &Store) -> Vec<String> {
     let known = store.known_applications().unwrap_or_else(|error| {
-        tracing::warn!(
-            error = chain(&error),
-            "could not read the applications that write to the state directory"
-        );
+        tracing::warn!(error = chain(&error), "could not read the applications that need the agent");
         Vec::new()
     });
-    known.iter().filter_map(|known| written_folder(store, &known.app)).collect()
+    known.iter().flat_map(|known| notes_of(store, &known.app)).collect()
+}
+
+/// The same about one application.
+pub(crate) fn notes_of(store: &Store, app: &AppName) -> impl Iterator<Item = String> {
+    let notes = [written_folder(store, app), lost_secrets(store, app), swarm_services(store, app)];
+    notes.into_iter().flatten()
 }
 
 /// The sentence about an application whose containers write to the state directory. Docker Compose would start its services on other
 /// folders, which are empty.
-pub(crate) fn written_folder(store: &Store, app: &AppName) -> Option<String> {
+fn written_folder(store: &Store, app: &AppName) -> Option<String> {
     let folder = store.written_folder(app)?;
     Some(format!(
         "{app}: its containers write to {}, and `docker compose up` in a clone would not: docs/adoption.md#going-back-to-docker-compose",
         folder.display()
+    ))
+}
+
+/// The sentence about services that mount secrets: nobody writes these again into the memory of a host that was restarted.
+fn lost_secrets(store: &Store, app: &AppName) -> Option<String> {
+    let (_, stack) = store.current_stack(app).ok()??;
+    let names = stack
+        .workloads
+        .iter()
+        .filter(|(_, workload)| mounts_secrets(workload))
+        .map(|(name, _)| name.as_str());
+    let names: Vec<&str> = names.collect();
+    let list = names.join(", ");
+    (!names.is_empty()).then(|| {
+        format!(
+            "{app}: {list}: mounted secrets are in the memory of the host, so after its next restart these services do not start \
+             until the agent manages them again"
+        )
+    })
+}
+
+/// The sentence about an application of a Swarm, of which this agent is not the only one.
+fn swarm_services(store: &Store, app: &AppName) -> Option<String> {
+    store.record(app).ok()?.swarm?;
+    Some(format!(
+        "{app}: agents on other managers of the Swarm go on managing its services: ask each of them too; \
+         `docker service ls --filter label={}` lists the services",
+        label::AGENT
     ))
 }
 

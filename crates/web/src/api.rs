@@ -23,7 +23,7 @@ use super::{
     shared::{Shared, read},
     until::parse_until,
 };
-use driftless_agent::{Against, Answer, Promotion, RequestKind, Rollback, Supposed, Ticket, written_folders};
+use driftless_agent::{Against, Answer, Promotion, RequestKind, Rollback, Supposed, Ticket, release_notes};
 use driftless_model::{
     AgentStatus, AppName, Application, Pin, Removal, Revision, Timestamp, Until, WorkloadName, WorkloadStatus,
 };
@@ -375,17 +375,17 @@ pub(super) async fn release(
     State(shared): State<Shared>,
     Parameters(ReleaseQuery { undo }): Parameters<ReleaseQuery>,
 ) -> Result<Response, Error> {
-    let written = read(&shared.store, move |store| {
+    let notes = read(&shared.store, move |store| {
         if undo {
             return store.end_release().map(|()| Vec::new());
         }
         // The next start of the agent forgets the applications.
-        let written = written_folders(store);
-        store.note_release().map(|()| written)
+        let notes = release_notes(store);
+        store.note_release().map(|()| notes)
     });
-    let written = written.await?;
+    let notes = notes.await?;
     shared.handle.restart();
-    let note = (!written.is_empty()).then(|| written.join("\n"));
+    let note = (!notes.is_empty()).then(|| notes.join("\n"));
     Ok(accepted(Accepted { note, ..Accepted::of(None) }))
 }
 

@@ -6,7 +6,7 @@ use driftless_model::Record;
 
 use super::handler::RequestHandler;
 use crate::{
-    release::written_folder,
+    release::notes_of,
     request::{Answer, RequestError},
 };
 
@@ -24,7 +24,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
                 "the removal of {name} waits for you, and `prune` is on: set `prune: false` first, or confirm it with `driftless remove {name}`"
             )));
         }
-        let note = written_folder(self.context.store(), name);
+        let notes: Vec<String> = notes_of(self.context.store(), name).collect();
         self.context.store().forget_application(name)?;
         self.revisions.forget_current();
         *self.record.get_mut() = Record::default();
@@ -33,6 +33,6 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             name.as_str(),
             "containers, networks and volumes stay and are not managed any more",
         );
-        Ok(note.map_or(Answer::Accepted, Answer::Noted))
+        Ok(if notes.is_empty() { Answer::Accepted } else { Answer::Noted(notes.join("\n")) })
     }
 }

@@ -269,6 +269,19 @@ fn refuse(service: &Value<'_>) {
                     "each node of a Swarm pulls the image by its digest; use `missing`, or remove the key",
                 );
             }
+            "pull_policy"
+                if value.node.as_scalar() == Some("always")
+                    && !service
+                        .node
+                        .get("image")
+                        .and_then(|it| it.as_scalar())
+                        .is_some_and(|it| it.contains('@')) =>
+            {
+                value.warning(
+                    "has no effect on a Swarm: the digest of an image is resolved once for each reference. \
+                     `x-driftless.update: digest` follows what the tag names",
+                );
+            }
             "isolation" if value.node.as_scalar() != Some("default") => {
                 value.error("only `default` is supported");
             }

@@ -25,6 +25,19 @@ fn errors(text: &str) -> Vec<String> {
 }
 
 #[test]
+fn pull_policy_that_a_swarm_does_not_follow_is_a_warning() {
+    let project = |image: &str, policy: &str| {
+        format!("services:\n  web:\n    image: {image}\n    pull_policy: {policy}\n")
+    };
+    let findings = rendered(&project("web:latest", "always"), &[]).findings;
+    assert!(matches!(&findings[..], [it] if !it.is_error() && it.location.line == 4), "{findings:?}");
+    let digest = format!("web@sha256:{}", "0".repeat(64));
+    for (image, policy) in [("web:1", "missing"), (digest.as_str(), "always")] {
+        assert_eq!(rendered(&project(image, policy), &[]).findings, [], "{image} {policy}");
+    }
+}
+
+#[test]
 fn settings_of_a_swarm_are_read_and_not_warned_about() {
     let text = "
 services:

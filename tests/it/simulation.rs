@@ -600,6 +600,38 @@ async fn rollout_does_not_wait_for_the_engines_first_check() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn monitor_counts_from_the_first_success() {
+    let compose = |image: &str| {
+        format!(
+            "services:\n  web:\n    image: {image}\n    restart: always\n    healthcheck: {{test: [CMD, check], interval: \
+             5s, retries: 5, start_period: 90s}}\n    deploy: {{replicas: 3, update_config: {{order: start-first, monitor: \
+             60s}}}}\n"
+        )
+    };
+    for is_restarted in [false, true] {
+        let it = Simulation::prepared(&compose("web:1"), Clock::starting_at(NOON));
+        it.docker.faults(|faults| faults.check_interval = Some(Duration::from_secs(5)));
+        let mut it = it.begun();
+        it.synced_with_tip().await;
+        minutes(5).await;
+        it.docker.faults(|faults| faults.warm_up = Duration::from_mins(1));
+        it.push(&compose("web:2")).await;
+        sleep(Duration::from_secs(90)).await;
+        if is_restarted {
+            it.crash();
+            it.begin();
+        }
+        // The first of the new ones is healthy for less than a minute.
+        sleep(Duration::from_secs(25)).await;
+        let images = it.images();
+        assert_eq!(images, ["web:1", "web:1", "web:1", "web:2"], "restarted: {is_restarted}\n{}", it.story());
+        it.synced_with_tip().await;
+        assert_eq!(it.images(), ["web:2"; 3], "restarted: {is_restarted}\n{}", it.story());
+        it.check(&BTreeMap::from([("web", 3)]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn push_during_a_docker_outage_is_rolled_out_later() {
     let it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;

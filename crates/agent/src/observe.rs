@@ -11,7 +11,7 @@ use driftless_model::{
     AppName, Container, ContainerId, ContentId, EngineKind, Health, KnownReady, Mask, MountSource, Observed,
     Outcome, Policy, Readiness, Record, Removal, Stack, State, Timestamp, Workload, last_reached,
 };
-use driftless_plan::{masked_output, merge_adopted};
+use driftless_plan::{masked_output, merge_adopted, recall_health};
 use driftless_store as store;
 
 use crate::{
@@ -84,6 +84,7 @@ impl<D: Docker> Observer<D> {
         };
         // They carry no label of the agent, and nobody may take the application for gone.
         merge_adopted(&mut observed, record, context.agent());
+        recall_health(record, &mut observed);
         Ok(observed)
     }
 

@@ -101,6 +101,7 @@ fn add_first_health(instance: &mut Instance, found: &Readiness) {
         Readiness::Starting { .. } | Readiness::NotReady { .. } | Readiness::Dead { .. } => *first,
     };
     instance.readiness = Readiness::Ready { since };
+    instance.healthy_before = false;
 }
 
 /// The containers whose health check the agent runs until it succeeds once, because the engine has no result yet. An instance

@@ -682,6 +682,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         }
         // Those that the policy has just adopted, too.
         plan::merge_adopted(observed, record, target.agent);
+        plan::recall_health(record, observed);
         self.observer.update_scans(observed);
         record.ready = self.observer.ready(&self.context);
         plan::note_observed(record, target, observed, now);

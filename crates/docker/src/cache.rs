@@ -429,6 +429,7 @@ mod tests {
             touched_by_hand: None,
             last_output: String::new(),
             check_output: String::new(),
+            healthy_before: false,
         };
         let listed = ListedContainer {
             name: "web-1".to_owned(),

@@ -211,7 +211,8 @@ pub use printable::{is_unprintable, printable, without_escapes};
 pub use quiet_hours::QuietHours;
 pub use record::{
     Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, CronRecord, FailedOwnUpdate, FailedRun, Heal,
-    KnownReady, NewestStack, Preparation, Progress, Record, Removal, ReopenedStack, Replacement, Unadopted,
+    KnownHealth, KnownReady, NewestStack, Preparation, Progress, Record, Removal, ReopenedStack, Replacement,
+    Unadopted,
 };
 pub use repo_url::{InvalidUrl, RepoUrl};
 pub use revision::{

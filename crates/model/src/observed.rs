@@ -290,8 +290,11 @@ pub struct Instance {
     /// When its present or last run began.
     pub started: Option<Timestamp>,
     pub state: State,
-    /// The result of the agent's probes; without probes, `Ready` as soon as it runs.
+    /// The result of the agent's probes; without probes, `Ready` as soon as it runs and is healthy.
     pub readiness: Readiness,
+    /// It may have been healthy before [`Self::readiness`] says: the engine keeps only the last results of its health check.
+    #[serde(default)]
+    pub healthy_before: bool,
     /// Number of restarts by the engine since the agent or a user last started it.
     pub restarts: u32,
     /// By the network's name.

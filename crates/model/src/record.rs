@@ -114,6 +114,9 @@ pub struct Record {
     /// probes find otherwise.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ready: BTreeMap<ContainerId, KnownReady>,
+    /// The containers with a health check that the engine runs.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub health: BTreeMap<ContainerId, KnownHealth>,
     /// Since when Git asks for each object, by its kind, namespace and name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub since: BTreeMap<String, Timestamp>,
@@ -231,6 +234,16 @@ pub struct KnownReady {
     pub since: Timestamp,
 }
 
+/// The health of a container in the last round. The engine does not say for long since when a container is healthy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KnownHealth {
+    /// When its present or last run began.
+    pub started: Option<Timestamp>,
+    /// Since when it is healthy in this run, if it is.
+    pub since: Option<Timestamp>,
+}
+
 /// The way in which a container is replaced on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -301,6 +314,7 @@ impl Record {
             rejected: _,
             sync: _,
             progress: _,
+            health: _,
             resumed: _,
             since: _,
             unadopted: _,

@@ -117,6 +117,7 @@ pub use record::{
     cron::{CronEvent, schedule},
     executed::note_executed,
     files::suppose_delivered,
+    health::recall_health,
     hooks::{begin_attempt, begin_removal, has_post_synced, may_be_deleted},
     jobs::suppose_completed,
     jump::leave_out_jump,

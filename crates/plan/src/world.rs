@@ -316,6 +316,7 @@ impl World {
             touched_by_hand: None,
             last_output: String::new(),
             check_output: String::new(),
+            healthy_before: false,
         };
         let all = if part.is_some() { &mut self.observed.parts } else { &mut self.observed.instances };
         all.insert(id.clone(), made);

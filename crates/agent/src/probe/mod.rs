@@ -105,8 +105,8 @@ impl Prober {
         others.map(|(_, known)| known.container.clone()).collect()
     }
 
-    /// The containers of an application that their probes have found ready. Health checks of the engine are left out: it
-    /// remembers them itself.
+    /// The containers of an application that their probes have found ready. Health checks of the engine are left out: the record
+    /// has their results in [`Record::health`](driftless_model::Record::health).
     pub fn ready(&self, app: &AppName) -> BTreeMap<ContainerId, KnownReady> {
         let watched = self.watched();
         let of_app = watched.iter().filter(|(_, watch)| watch.app == *app);

@@ -197,6 +197,7 @@ fn dry_run(
 ) -> DryRun {
     let (mut observed, mut record) = (observed.clone(), record.clone());
     plan::merge_adopted(&mut observed, &record, target.agent);
+    plan::recall_health(&record, &mut observed);
     // The waits of this moment, before anything is adopted.
     let mut first = plan::plan(target, &observed, &record, clock.now());
     let (adoption, adoption_obstacles) = match target.policy.engine {

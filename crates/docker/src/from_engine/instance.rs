@@ -38,7 +38,7 @@ pub(crate) fn instance(
     // The kubelet ignores the health check of an image. In a container of an older agent the engine goes on to run it.
     let is_of_kubernetes = has_label(label::AGENT) && !has_label(label::compose::PROJECT);
     let health = found.state.as_ref().and_then(|it| it.health.as_ref()).filter(|_| !is_of_kubernetes);
-    let state = found.state.as_ref().map_or(State::Created, |it| state(it, health, created, retries));
+    let state = found.state.as_ref().map_or(State::Created, |it| state(it, health, created));
     let name = found.name.as_deref().unwrap_or_default().trim_start_matches('/').to_owned();
     let part =
         Role::parse(&label(label::ROLE)).filter(|_| !label(label::POD).is_empty()).map(|role| PartOf {
@@ -47,6 +47,11 @@ pub(crate) fn instance(
             role,
             downward: asked(labels).downward.values,
         });
+    let started = found.state.as_ref().and_then(|it| Timestamp::parse(it.started_at.as_deref()?));
+    let log = HealthLog::of(health, started);
+    let became_healthy = log.healthy_since(retries);
+    let healthy_at_latest = became_healthy.or_else(|| log.healthy_at_latest());
+    let is_healthy = matches!(state, State::Running { health: Health::Healthy, .. });
     let is_unhealthy = matches!(state, State::Running { health: Health::Unhealthy, .. });
     let workload = WorkloadName(either(label::WORKLOAD, label::compose::SERVICE));
     Instance {
@@ -58,7 +63,8 @@ pub(crate) fn instance(
         agent: AgentId(label(label::AGENT)),
         spec: SpecHash(label(label::SPEC)),
         created,
-        readiness: readiness(&state, health),
+        readiness: readiness(&state, health, healthy_at_latest),
+        healthy_before: is_healthy && became_healthy.is_none() && healthy_at_latest.is_some(),
         state,
         restarts: found.restart_count.and_then(|it| u32::try_from(it).ok()).unwrap_or_default(),
         networks: endpoints(found),
@@ -71,7 +77,7 @@ pub(crate) fn instance(
         part,
         hosts: namespaces::namespace_owners(found),
         volumes_of: namespaces::volume_owners(found),
-        started: found.state.as_ref().and_then(|it| Timestamp::parse(it.started_at.as_deref()?)),
+        started,
         bound_ports: bound_ports(found),
         touched_by_hand: None,
         last_output: String::new(),
@@ -114,22 +120,14 @@ fn endpoints(found: &api::ContainerInspectResponse) -> BTreeMap<String, Endpoint
         .collect()
 }
 
-fn state(
-    found: &api::ContainerState,
-    checked: Option<&api::Health>,
-    created: Timestamp,
-    retries: u32,
-) -> State {
+fn state(found: &api::ContainerState, checked: Option<&api::Health>, created: Timestamp) -> State {
     use api::ContainerStateStatusEnum as Status;
     let time = |text: &Option<String>| text.as_deref().and_then(Timestamp::parse);
     let started = time(&found.started_at).unwrap_or(created);
     let finished = time(&found.finished_at).unwrap_or(created);
     let code = found.exit_code.unwrap_or_default();
     let error = found.error.clone().unwrap_or_default();
-    let running = || {
-        let (health, since) = health(checked, started, retries);
-        State::Running { since, health }
-    };
+    let running = || State::Running { since: started, health: health(checked) };
     let exited = || State::Exited {
         code,
         finished,
@@ -150,40 +148,65 @@ fn state(
     }
 }
 
-/// The result of the health check, and since when the container is healthy. The log only has the last results: if it does
-/// not reach back to the change, the start counts.
-fn health(found: Option<&api::Health>, started: Timestamp, retries: u32) -> (Health, Timestamp) {
+/// The result of the health check.
+fn health(found: Option<&api::Health>) -> Health {
     use api::HealthStatusEnum as Status;
-    let Some(found) = found else { return (Health::Healthy, started) };
-    match found.status {
-        Some(Status::STARTING) => (Health::Starting, started),
-        Some(Status::UNHEALTHY) => (Health::Unhealthy, started),
-        Some(Status::HEALTHY) => (
-            Health::Healthy,
-            healthy_since(found.log.as_deref().unwrap_or_default(), retries).unwrap_or(started),
-        ),
-        Some(Status::NONE | Status::EMPTY) | None => (Health::Healthy, started),
+    match found.and_then(|found| found.status) {
+        Some(Status::STARTING) => Health::Starting,
+        Some(Status::UNHEALTHY) => Health::Unhealthy,
+        Some(Status::HEALTHY | Status::NONE | Status::EMPTY) | None => Health::Healthy,
     }
 }
 
-fn healthy_since(log: &[api::HealthcheckResult], retries: u32) -> Option<Timestamp> {
-    let mut since = None;
-    // Only a log that is not full reaches back to the start.
-    let mut was_unhealthy = log.len() < HEALTH_LOG;
-    let mut failures = 0;
-    for result in log {
-        if result.exit_code == Some(0) {
-            failures = 0;
-            if was_unhealthy {
-                was_unhealthy = false;
-                since = result.end.as_deref().and_then(Timestamp::parse);
-            }
-        } else {
-            failures += 1;
-            was_unhealthy |= failures >= retries.max(1);
-        }
+/// The last results of a health check, the newest last.
+struct HealthLog<'a> {
+    results: &'a [api::HealthcheckResult],
+    /// It has the first result of the run.
+    is_complete: bool,
+}
+
+impl<'a> HealthLog<'a> {
+    /// The results of the present run. The engine keeps those of earlier runs of the container, too.
+    fn of(health: Option<&'a api::Health>, started: Option<Timestamp>) -> Self {
+        let all = health.and_then(|health| health.log.as_deref()).unwrap_or_default();
+        let is_earlier =
+            |result: &&api::HealthcheckResult| end(result).is_some_and(|end| Some(end) < started);
+        let earlier = all.iter().take_while(is_earlier).count();
+        let results = all.get(earlier..).unwrap_or_default();
+        Self { results, is_complete: earlier > 0 || all.len() < HEALTH_LOG }
     }
-    since
+
+    /// Since when a healthy container is so. `None`: the log does not reach back to the change.
+    fn healthy_since(&self, retries: u32) -> Option<Timestamp> {
+        let mut since = None;
+        let mut was_unhealthy = self.is_complete;
+        let mut failures = 0;
+        for result in self.results {
+            if result.exit_code == Some(0) {
+                failures = 0;
+                if was_unhealthy {
+                    was_unhealthy = false;
+                    since = end(result);
+                }
+            } else {
+                failures += 1;
+                was_unhealthy |= failures >= retries.max(1);
+            }
+        }
+        since
+    }
+
+    /// The latest time at which a healthy container became so, if the log does not reach back to it: the first success, or the first
+    /// of failures that were too few for "unhealthy".
+    fn healthy_at_latest(&self) -> Option<Timestamp> {
+        let success = self.results.iter().find(|result| result.exit_code == Some(0));
+        end(success.or(self.results.first())?)
+    }
+}
+
+/// When a run of a health check ended.
+fn end(result: &api::HealthcheckResult) -> Option<Timestamp> {
+    result.end.as_deref().and_then(Timestamp::parse)
 }
 
 /// The lengths at which Docker and podman cut the output of a health check, in bytes.
@@ -217,9 +240,12 @@ fn check_failure(health: Option<&api::Health>) -> String {
     }
 }
 
-fn readiness(state: &State, health: Option<&api::Health>) -> Readiness {
+/// `healthy_since` is known with a health check.
+fn readiness(state: &State, health: Option<&api::Health>, healthy_since: Option<Timestamp>) -> Readiness {
     match state {
-        State::Running { since, health: Health::Healthy } => Readiness::Ready { since: *since },
+        State::Running { since, health: Health::Healthy } => {
+            Readiness::Ready { since: healthy_since.unwrap_or(*since) }
+        }
         State::Running { since: _, health: Health::Starting } => {
             Readiness::Starting { reason: "its health check has not succeeded yet".to_owned() }
         }
@@ -275,10 +301,55 @@ mod tests {
     #[test]
     fn container_is_healthy_since_its_first_success() {
         let at = |second: u8| Timestamp::parse(&format!("2026-01-01T00:00:{second:02}Z"));
-        assert_eq!(healthy_since(&[result(1, 1), result(2, 0), result(3, 0)], 3), at(2));
-        assert_eq!(healthy_since(&[result(1, 0), result(2, 1), result(3, 0)], 3), at(1));
+        let since = |results: &[api::HealthcheckResult], retries: u32| {
+            let log = Some(results.to_vec());
+            HealthLog::of(Some(&api::Health { log, ..api::Health::default() }), at(0)).healthy_since(retries)
+        };
+        assert_eq!(since(&[result(1, 1), result(2, 0), result(3, 0)], 3), at(2));
+        assert_eq!(since(&[result(1, 0), result(2, 1), result(3, 0)], 3), at(1));
         let recovered = [result(1, 0), result(2, 1), result(3, 1), result(4, 0), result(5, 0)];
-        assert_eq!(healthy_since(&recovered, 2), at(4));
-        assert_eq!(healthy_since(&recovered, 3), None, "the log does not reach back");
+        assert_eq!(since(&recovered, 2), at(4));
+        assert_eq!(since(&recovered, 3), None, "the log does not reach back");
+    }
+
+    /// The state of a container that was started at second 10, and has this log.
+    fn read(results: &[api::HealthcheckResult], retries: i64) -> Instance {
+        let json = serde_json::json!({
+            "Config": { "Healthcheck": { "Test": ["CMD", "check"], "Retries": retries } },
+            "State": { "Status": "running", "Running": true, "StartedAt": "2026-01-01T00:00:10Z" },
+        });
+        let mut found: api::ContainerInspectResponse = serde_json::from_value(json).unwrap();
+        let log = Some(results.to_vec());
+        let status = Some(api::HealthStatusEnum::HEALTHY);
+        let health = api::Health { status, log, ..api::Health::default() };
+        found.state.as_mut().unwrap().health = Some(health);
+        let paths = MountPaths { content: "/c".into(), secret: "/s".into(), app: "/a".into() };
+        instance(&ContainerId::from("web"), &found, &paths, &Defaults::default())
+    }
+
+    #[test]
+    fn slow_start_is_no_time_of_health() {
+        let at = |second: u8| Timestamp::parse(&format!("2026-01-01T00:00:{second:02}Z")).unwrap();
+        let found = |results: &[api::HealthcheckResult], retries: i64| {
+            let found = read(results, retries);
+            assert_eq!(found.state, State::Running { since: at(10), health: Health::Healthy });
+            let Readiness::Ready { since } = found.readiness else { panic!("{:?}", found.readiness) };
+            (since, found.healthy_before)
+        };
+        let slow = |seconds: [u8; 5]| {
+            let [one, two, three, four, last] = seconds;
+            [result(one, 1), result(two, 1), result(three, 1), result(four, 1), result(last, 0)]
+        };
+        assert_eq!(found(&slow([40, 45, 50, 55, 59]), 3), (at(59), false));
+        assert_eq!(found(&slow([40, 45, 50, 55, 59]), 5), (at(59), true), "it may have been healthy before");
+        let steady = [40, 45, 50, 55, 59].map(|second| result(second, 0));
+        assert_eq!(found(&steady, 3), (at(40), true));
+        let failing = [40, 45, 50, 55, 59].map(|second| result(second, 1));
+        assert_eq!(found(&failing, 9), (at(40), true));
+        // The results of an earlier run are left in the log.
+        assert_eq!(found(&slow([1, 2, 3, 12, 14]), 3), (at(14), false));
+        let restarted = [result(1, 0), result(2, 0), result(3, 0), result(4, 0), result(14, 0)];
+        assert_eq!(found(&restarted, 3), (at(14), false));
+        assert_eq!(found(&[], 3), (at(10), false));
     }
 }

@@ -15,7 +15,7 @@ use tokio::{sync::broadcast, time::sleep};
 use super::{
     client::Client,
     faults::{Faults, TranscriptEntry},
-    host::{AppWorld, Host, unreachable},
+    host::{AppWorld, Host, forget_results, unreachable},
     manager::Manager,
     membership::Membership,
     swarm::SimulatedSwarm,
@@ -285,6 +285,7 @@ impl Docker for SimulatedEngine {
         state.count += 1;
         let (count, claims, images) = (state.count, state.claims(app), state.images.clone());
         let keeps_one_platform = state.faults.has_classic_store;
+        let check_interval = state.faults.check_interval;
         let engine_data = state.engine_data(self.host.agent());
         state.add_shared_objects(app, scope);
         let app = state.apps.entry(app.clone()).or_default();
@@ -302,6 +303,9 @@ impl Docker for SimulatedEngine {
         let is_owned = |owner: &Option<AgentId>| owner.as_ref() == Some(agent);
         observed.networks.retain(|name, network| is_owned(&network.agent) || scope.networks.contains(name));
         observed.volumes.retain(|name, volume| is_owned(&volume.agent) || scope.volumes.contains(name));
+        if let Some(interval) = check_interval {
+            forget_results(&mut observed, interval, self.host.now());
+        }
         Ok(observed)
     }
 

@@ -64,6 +64,9 @@ pub struct Faults {
     pub warm_up: Duration,
     /// When the engine runs the first health check of a container, if that is later than [`Self::warm_up`].
     pub first_health_check: Duration,
+    /// The interval of all health checks. The engine keeps five results, and does not say for longer since when a container is
+    /// healthy. `None`: it keeps all.
+    pub check_interval: Option<Duration>,
     /// The time that a call takes.
     pub latency: Duration,
     /// The time that a container takes to stop after that.
@@ -133,6 +136,7 @@ impl Default for Faults {
             build_cache: 0,
             warm_up: Duration::from_secs(1),
             first_health_check: Duration::ZERO,
+            check_interval: None,
             latency: Duration::from_millis(5),
             stop: Duration::ZERO,
         }

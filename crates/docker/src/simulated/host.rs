@@ -32,6 +32,9 @@ use driftless_plan::{Action, ContainerRef, Creation, Refusal, World};
 const FIRST_RESTART: Duration = Duration::from_millis(100);
 const LONGEST_RESTART: Duration = Duration::from_mins(1);
 
+/// The number of results of a health check that the engine keeps.
+const KEPT_RESULTS: u32 = 5;
+
 /// A simulated host. Its clients share it.
 #[derive(Debug)]
 pub(super) struct Host {
@@ -525,6 +528,19 @@ impl HostState {
         }
         claims.mounting = Arc::new(mounting);
         claims
+    }
+}
+
+/// Shows containers as healthy since the oldest result of their health checks that the engine keeps.
+pub(super) fn forget_results(observed: &mut Observed, interval: Duration, now: Timestamp) {
+    let oldest = now.before(interval.saturating_mul(KEPT_RESULTS - 1));
+    for instance in observed.instances.values_mut().filter(|it| it.config.healthcheck.is_some()) {
+        if let Readiness::Ready { since } = &mut instance.readiness
+            && *since < oldest
+        {
+            *since = oldest;
+            instance.healthy_before = true;
+        }
     }
 }
 

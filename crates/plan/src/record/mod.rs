@@ -6,6 +6,7 @@ pub(crate) mod cron;
 pub(crate) mod executed;
 pub(crate) mod files;
 pub(crate) mod fs_changes;
+pub(crate) mod health;
 pub(crate) mod hooks;
 pub(crate) mod jobs;
 pub(crate) mod jump;

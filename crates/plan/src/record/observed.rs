@@ -23,7 +23,7 @@ use crate::{
         pods, standing,
         standing::STABLE_AFTER,
     },
-    record::{canary, fs_changes, hooks, jobs, shared_places},
+    record::{canary, fs_changes, health, hooks, jobs, shared_places},
     swarm::images::awaits_image,
     target::Target,
     text::DEAD,
@@ -32,6 +32,7 @@ use crate::{
 /// Before planning: adds containers that prove genuine to the own containers, counts crashes, notes who is done, and measures
 /// progress.
 pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observed, now: Timestamp) {
+    health::note(record, observed);
     jobs::note_kept(record, target, observed);
     let observed = &*facts::jobs::as_desired(target.stack, target.hashes, record, observed);
     let observed = &*pods::whole_of(target, observed);
@@ -450,6 +451,9 @@ fn forget_the_future(record: &mut Record, now: Timestamp) {
     record.resumed = record.resumed.map(|at| at.min(now));
     for known in record.ready.values_mut() {
         known.since = known.since.min(now);
+    }
+    for known in record.health.values_mut() {
+        known.since = known.since.map(|at| at.min(now));
     }
     for job in record.jobs.values_mut() {
         job.started = job.started.map(|at| at.min(now));

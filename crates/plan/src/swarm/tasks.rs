@@ -406,6 +406,7 @@ fn instance_of(
         touched_by_hand: None,
         last_output: String::new(),
         check_output: String::new(),
+        healthy_before: false,
     }
 }
 

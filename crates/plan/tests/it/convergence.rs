@@ -199,6 +199,7 @@ fn place(stage: &mut Stage, all: Vec<Found>, has_network: bool) {
             touched_by_hand: None,
             last_output: String::new(),
             check_output: String::new(),
+            healthy_before: false,
         };
         match found.oddity {
             0 => instance.name = format!("renamed-{index}"),

@@ -12,7 +12,7 @@ use driftless_model::{
 };
 use driftless_plan::{
     Action, Cause, CommitSpan, ContainerRef, Plan, Round, Step, StepOutcome, Target, WaitReason,
-    leave_out_jump, note_executed, note_planned,
+    leave_out_jump, note_executed, note_planned, recall_health,
 };
 
 use crate::{
@@ -751,4 +751,42 @@ fn earlier_failure_does_not_count_for_a_wave_that_is_there() {
     assert!(plan.waits.iter().any(|wait| wait.is(WaitReason::SyncWave)), "{plan}");
     assert_eq!(round.rollout_failure(CommitSpan::of(since)), None, "{plan}");
     assert!(round.is_applied(CommitSpan::of(since)), "{plan}");
+}
+
+/// The time for which the container counts as healthy, in seconds, where the engine has results of the last 20 s alone.
+fn healthy_for(stage: &mut Stage) -> u64 {
+    let since = stage.now.before(Duration::from_secs(20));
+    let web = stage.named("shop-web-1");
+    web.readiness = Readiness::Ready { since };
+    web.healthy_before = true;
+    recall_health(&stage.record, &mut stage.world.observed);
+    let Readiness::Ready { since } = stage.named("shop-web-1").readiness.clone() else { panic!() };
+    stage.now.since(since).as_secs()
+}
+
+#[test]
+fn time_of_health_is_kept_longer_than_by_the_engine() {
+    let mut web = workload("web:1", 1);
+    web.container.healthcheck = Some(Healthcheck { test: Vec::new(), ..Healthcheck::disabled() });
+    let mut stage = reached(Stage::new(stack([("web", web)])));
+    stage.now = stage.now.after(Duration::from_mins(10));
+    let started = stage.named("shop-web-1").started.unwrap();
+    let age = stage.now.since(started).as_secs();
+    // As in the record of an older agent.
+    stage.record.health.clear();
+    assert_eq!(healthy_for(&mut stage), age);
+    stage.round();
+    stage.now = stage.now.after(Duration::from_mins(1));
+    assert_eq!(healthy_for(&mut stage), age + 60);
+    // The agent has missed a restart.
+    let now = stage.now;
+    stage.named("shop-web-1").started = Some(now.before(Duration::from_secs(40)));
+    assert_eq!(healthy_for(&mut stage), 20);
+    stage.round();
+    stage.now = stage.now.after(Duration::from_mins(1));
+    assert_eq!(healthy_for(&mut stage), 80);
+    stage.named("shop-web-1").state = State::Running { since: now, health: Health::Unhealthy };
+    stage.round();
+    stage.named("shop-web-1").state = State::Running { since: now, health: Health::Healthy };
+    assert_eq!(healthy_for(&mut stage), 20, "it has recovered since");
 }

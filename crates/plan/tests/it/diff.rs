@@ -597,6 +597,7 @@ fn observed(config: Container) -> Observed {
         touched_by_hand: None,
         last_output: String::new(),
         check_output: String::new(),
+        healthy_before: false,
     };
     let image = Image { id: "sha256:1".to_owned(), defaults: Arc::new(image()), ..Image::default() };
     Observed {

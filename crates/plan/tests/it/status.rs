@@ -80,6 +80,7 @@ impl Case {
             touched_by_hand: None,
             last_output: String::new(),
             check_output: String::new(),
+            healthy_before: false,
         };
         self.observed.instances.insert(id.clone(), instance);
         self.observed.instances.get_mut(&id).unwrap()

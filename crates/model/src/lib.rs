@@ -212,7 +212,7 @@ pub use quiet_hours::QuietHours;
 pub use record::{
     Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, CronRecord, FailedOwnUpdate, FailedRun, Heal,
     KnownHealth, KnownReady, NewestStack, Preparation, Progress, Record, Removal, ReopenedStack, Replacement,
-    Unadopted,
+    RolloutCounts, Unadopted,
 };
 pub use repo_url::{InvalidUrl, RepoUrl};
 pub use revision::{

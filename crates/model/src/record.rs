@@ -529,10 +529,47 @@ pub struct Progress {
     pub updated: u32,
     pub old: u32,
     pub available: u32,
+    /// The best of these counts since the time began, in an incomplete rollout. `None`: the present ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best: Option<RolloutCounts>,
     pub at: Timestamp,
     /// In the last round the workload waited for what is no fault of its rollout: its time begins once it does not any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub excused: bool,
+}
+
+impl Progress {
+    /// The counts of the last round.
+    pub fn counts(&self) -> RolloutCounts {
+        let Self { updated, old, available, .. } = *self;
+        RolloutCounts { updated, old, available }
+    }
+}
+
+/// Counts of the instances of a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RolloutCounts {
+    pub updated: u32,
+    pub old: u32,
+    pub available: u32,
+}
+
+impl RolloutCounts {
+    /// Whether a rollout has got further than it was with other counts.
+    pub fn is_further_than(self, other: Self) -> bool {
+        self.updated > other.updated || self.old < other.old || self.available > other.available
+    }
+
+    /// The better one of each count.
+    #[must_use]
+    pub fn best(self, other: Self) -> Self {
+        Self {
+            updated: self.updated.max(other.updated),
+            old: self.old.min(other.old),
+            available: self.available.max(other.available),
+        }
+    }
 }
 
 /// A map by instance as JSON with keys such as `web.1`.

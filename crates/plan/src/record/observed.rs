@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 
 use driftless_model::{
     AppName, Completion, ContainerId, Crash, EngineKind, FollowedImage, Format, Image, Instance, InstanceId,
-    Observed, PlatformImage, Preparation, Progress, PullPolicy, Readiness, Record, Role, SpecHash, Stack,
-    State, Subject, Timestamp, UnknownEnd, Update, Workload, WorkloadName, swarm_service_name,
+    Observed, PlatformImage, Preparation, Progress, PullPolicy, Readiness, Record, Role, RolloutCounts,
+    SpecHash, Stack, State, Subject, Timestamp, UnknownEnd, Update, Workload, WorkloadName,
+    swarm_service_name,
 };
 
 use crate::{
@@ -515,7 +516,12 @@ fn measure(
     };
     let available = count(&|instance| record.is_current(instance, &spec) && is_good(instance));
     let before = record.progress.get(name).filter(|it| it.spec == spec);
-    let is_further = before.is_none_or(|it| updated > it.updated || old < it.old || available > it.available);
+    // Instances that become available and fall again bring a rollout no further, unless the agent did not run
+    // meanwhile.
+    let counts = RolloutCounts { updated, old, available };
+    let is_resumed = |it: &Progress| record.deadline_start(it.at) > it.at;
+    let best = before.map(|it| it.best.filter(|_| !is_resumed(it)).unwrap_or_else(|| it.counts()));
+    let is_further = best.is_none_or(|best| counts.is_further_than(best));
     // A complete rollout makes no progress. The clock starts when it is incomplete again.
     let step = current_step(record, name, workload, &spec);
     let wanted = step.map_or(workload.replicas, |step| step.instances);
@@ -526,9 +532,9 @@ fn measure(
     let awaits_image = awaits_image && !has_instances;
     let is_paused = workload.paused || record.paused.contains(name);
     let is_excused = before.is_some_and(|it| it.excused);
-    let is_standing =
-        !is_further && !is_paused && !awaits_image && !is_excused && (!was_complete || is_complete);
-    let at = before.filter(|_| is_standing).map_or(now, |it| it.at);
+    let goes_on = !is_paused && !awaits_image && !is_excused && (!was_complete || is_complete);
+    let at = before.filter(|_| goes_on && !is_further).map_or(now, |it| it.at);
+    let best = best.filter(|_| goes_on && !is_complete).map(|best| best.best(counts));
     // A run that was cut off, by no fault of its own, has all its time again, unless the engine has restarted it by its policy. A Swarm
     // has another task for each try.
     let begins_again = |instance: &&&Instance| {
@@ -543,7 +549,8 @@ fn measure(
         _ => None,
     });
     let at = runs.max().map_or(at, |began| at.max(began));
-    record.progress.insert(name.clone(), Progress { spec, updated, old, available, at, excused: false });
+    let progress = Progress { spec, updated, old, available, best, at, excused: false };
+    record.progress.insert(name.clone(), progress);
 }
 
 /// Kubernetes tells the age of everything, and Docker that of containers alone.

@@ -790,3 +790,35 @@ fn time_of_health_is_kept_longer_than_by_the_engine() {
     stage.named("shop-web-1").state = State::Running { since: now, health: Health::Healthy };
     assert_eq!(healthy_for(&mut stage), 20, "it has recovered since");
 }
+
+/// Three containers of a version that becomes healthy and falls again, so that never all three are healthy.
+#[test]
+fn recoveries_that_do_not_last_are_no_progress() {
+    let version =
+        |image: &str| stack([("web", Workload { strategy: Strategy::Recreate, ..workload(image, 3) })]);
+    let mut stage = reached(Stage::new(version("web:1")));
+    stage.sick.insert("web:2".to_owned());
+    stage.stack = version("web:2");
+    for _ in 0..5 {
+        stage.round();
+        stage.tick(Duration::from_secs(1));
+    }
+    assert_eq!(stage.record.progress[&"web".into()].updated, 3);
+    let late_after = (0..60_usize).position(|minute| {
+        let now = stage.now;
+        let healthy = 1 + minute % 2;
+        for (index, web) in stage.world.observed.instances.values_mut().enumerate() {
+            let is_healthy = (index + minute) % 3 < healthy;
+            (web.state, web.readiness) = if is_healthy {
+                (State::Running { since: now, health: Health::Healthy }, Readiness::Ready { since: now })
+            } else {
+                let readiness = Readiness::NotReady { reason: "its health check fails".to_owned() };
+                (State::Running { since: now, health: Health::Unhealthy }, readiness)
+            };
+        }
+        let is_late = is_late(&stage.round());
+        stage.tick(Duration::from_mins(1));
+        is_late
+    });
+    assert!(late_after.is_some_and(|minutes| minutes >= 10), "{late_after:?}");
+}

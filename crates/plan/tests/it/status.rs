@@ -295,6 +295,7 @@ fn rollout_is_degraded_only_after_its_progress_deadline() {
         updated: 1,
         old: 1,
         available: 1,
+        best: None,
         at: Timestamp(NOW.0 - ago),
         excused: false,
     };
@@ -420,6 +421,7 @@ fn stopped_container_says_more_than_another_difference() {
         updated: 1,
         old: 0,
         available: 0,
+        best: None,
         at: Timestamp(NOW.0 - 3_600_000),
         excused: false,
     };

@@ -1073,3 +1073,51 @@ async fn retry_replaces_instances_that_run_and_are_not_healthy() {
     it.synced_with_tip().await;
     it.check(&BTreeMap::new());
 }
+
+/// The engine restarts. For so long, containers of this image end a second after each start, as one does without its database.
+async fn restart_engine(it: &Simulation, image: &str, time: Duration) {
+    exits(it, image, true);
+    it.docker.restart();
+    sleep(time).await;
+    exits(it, image, false);
+}
+
+#[tokio::test(start_paused = true)]
+async fn end_after_a_start_of_the_engine_fails_no_update() {
+    let compose = |version: u32| {
+        let slow = format!("  slow:\n    image: slow:{version}\n    healthcheck: {{test: [CMD, check]}}\n");
+        ruled(&format!("web:{version}"), "failure_action: rollback", &slow)
+    };
+    for is_broken in [false, true] {
+        let mut it = prepared(&compose(1), OnFailure::Pause);
+        it.settings.policy.progress_deadline = None;
+        let it = it.begun();
+        it.synced_with_tip().await;
+        it.docker.faults(|faults| faults.warm_up = Duration::from_mins(5));
+        it.push(&compose(2)).await;
+        minutes(1).await;
+        assert_eq!(it.images().iter().filter(|image| *image == "web:2").count(), 4, "{}", it.story());
+        let time = if is_broken { Duration::from_mins(10) } else { Duration::from_millis(500) };
+        restart_engine(&it, "web:2", time).await;
+        if !is_broken {
+            it.synced_with_tip().await;
+        }
+        assert_eq!(events(&it, "RolledBack").len(), usize::from(is_broken), "{}", it.story());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ends_after_a_start_of_the_engine_are_no_lost_health() {
+    let compose = |image: &str| format!("services:\n  web:\n    image: {image}\n    restart: always\n");
+    for is_broken in [false, true] {
+        let it = prepared(&compose("web:1"), OnFailure::Rollback).begun();
+        it.synced_with_tip().await;
+        it.push(&compose("web:2")).await;
+        it.synced_with_tip().await;
+        sleep(Duration::from_secs(20)).await;
+        let time = if is_broken { Duration::from_mins(10) } else { Duration::from_millis(1500) };
+        restart_engine(&it, "web:2", time).await;
+        minutes(10).await;
+        assert_eq!(events(&it, "RolledBack").len(), usize::from(is_broken), "{}", it.story());
+    }
+}

@@ -619,8 +619,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         plan: &Plan,
         now: Timestamp,
     ) -> Option<Timestamp> {
-        let current = self.revisions.current().filter(|current| current.outcome == Outcome::InProgress)?;
-        target.judged(observed, self.record.get(), plan, now).failure_may_come(current.started)
+        let current = self.revisions.current()?;
+        target.judged(observed, self.record.get(), plan, now).failure_may_come(current)
     }
 
     /// Tells the proxies which instances are ready.

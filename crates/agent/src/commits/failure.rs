@@ -22,8 +22,8 @@ pub(crate) fn failed_now(
         }
         Outcome::Succeeded => {
             let monitor = round.policy.monitor;
-            let is_monitored =
-                revision.finished.is_some_and(|finished| finished.is_recent(monitor, round.now));
+            let monitored_from = revision.finished.map(|finished| round.monitored_from(finished));
+            let is_monitored = monitored_from.is_some_and(|from| from.is_recent(monitor, round.now));
             let lost = || round.lost_health(revision.started).filter(|_| is_monitored);
             // A Job may take long, and the revision does not wait for it.
             (round.failed_job(CommitSpan::of(revision.started)).or_else(lost)?, true)

@@ -178,6 +178,11 @@ impl SimulatedEngine {
         self.host.send(EngineEvent::Connected);
     }
 
+    /// The engine restarts, without a break that the agent notices, and starts the containers that ran.
+    pub fn restart(&self) {
+        self.host.restart_engine();
+    }
+
     /// A user changes something without the agent.
     pub fn user_action(&self, app: &AppName, action: &UserAction) -> Result<(), Refusal> {
         self.host.user_action(app, action)
@@ -285,7 +290,7 @@ impl Docker for SimulatedEngine {
         state.count += 1;
         let (count, claims, images) = (state.count, state.claims(app), state.images.clone());
         let keeps_one_platform = state.faults.has_classic_store;
-        let check_interval = state.faults.check_interval;
+        let (check_interval, engine_started) = (state.faults.check_interval, state.engine_started);
         let engine_data = state.engine_data(self.host.agent());
         state.add_shared_objects(app, scope);
         let app = state.apps.entry(app.clone()).or_default();
@@ -294,6 +299,7 @@ impl Docker for SimulatedEngine {
         observed.claims = claims;
         observed.left_in_swarm = left_in_swarm;
         observed.engine_data = Some(engine_data);
+        observed.engine_started = engine_started;
         observed.images = images;
         observed.images.retain(|name, _| scope.images.contains(name));
         observed.engine_traits.keeps_one_platform |= keeps_one_platform;

@@ -54,6 +54,8 @@ pub(super) struct HostState {
     pub(super) is_hanging: bool,
     pub(super) apps: BTreeMap<AppName, AppWorld>,
     pub(super) images: BTreeMap<String, Image>,
+    /// When the engine was restarted, if it was.
+    pub(super) engine_started: Option<Timestamp>,
     /// The applications and images on the disk that the engine does not use now.
     spare_disk: (BTreeMap<AppName, AppWorld>, BTreeMap<String, Image>),
     pub(super) transcript: Vec<TranscriptEntry>,
@@ -400,6 +402,22 @@ impl Host {
             self.schedule(pause, app, &instance.id, now, Self::restart);
         }
         self.object_changed(app, "container", &instance.name, "die");
+    }
+
+    /// The engine restarts, with all containers that run.
+    pub(super) fn restart_engine(self: &Arc<Self>) {
+        let running: Vec<(AppName, Instance)> = {
+            let mut state = self.state();
+            state.engine_started = Some(self.clock.now());
+            let running = |(app, part): (&AppName, &AppWorld)| {
+                let containers = part.world.observed.containers().filter(|it| it.is_running());
+                containers.map(|it| (app.clone(), it.clone())).collect::<Vec<_>>()
+            };
+            state.apps.iter().flat_map(running).collect()
+        };
+        for (app, instance) in running {
+            self.restart(&app, &instance);
+        }
     }
 
     fn restart(self: &Arc<Self>, app: &AppName, instance: &Instance) {

@@ -24,6 +24,7 @@ use crate::{
 pub(crate) mod adoption;
 pub(crate) mod canary;
 pub(crate) mod classify;
+pub(crate) mod coming_up;
 pub(crate) mod cron;
 pub(crate) mod forgotten_runs;
 pub(crate) mod fs_changes;

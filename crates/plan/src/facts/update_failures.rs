@@ -12,6 +12,7 @@ use driftless_model::{
 
 use crate::facts::{
     Facts,
+    coming_up::coming_up,
     standing::{crash_of, failure, is_completed},
 };
 
@@ -74,7 +75,8 @@ fn is_updating(facts: &Facts<'_>, subject: Subject<'_>) -> bool {
 }
 
 /// Why an instance has failed in an update, in a few words. `None`: it has not. It fails when it ends with an error, when its
-/// health check or liveness probe fails, or when it is not available in time, and until it has been healthy for `monitor`.
+/// health check or liveness probe fails, or when it is not available in time, and until it has been healthy for `monitor`. The time in
+/// which it comes up with its host does not count.
 pub(crate) fn why(
     record: &Record,
     observed: &Observed,
@@ -83,11 +85,16 @@ pub(crate) fn why(
     instance: &Instance,
     now: Timestamp,
 ) -> Option<String> {
-    if instance.is_available(workload.min_ready, now) || is_completed(record, observed, workload, instance) {
+    let coming_up = coming_up(policy, observed, now).filter(|time| instance.created < time.start);
+    let is_coming_up = |at: Timestamp| coming_up.as_ref().is_some_and(|time| time.contains(&at));
+    let is_well =
+        instance.is_available(workload.min_ready, now) || is_completed(record, observed, workload, instance);
+    if is_well || is_coming_up(now) {
         return None;
     }
     // A crash of the slot's former container counts for that one, and none counts from before a request that ended its pause.
-    let is_counted = |crash: &&Crash| crash.container == instance.id && crash.count > 0;
+    let is_counted =
+        |crash: &&Crash| crash.container == instance.id && crash.count > 0 && !is_coming_up(crash.finished);
     let crash = crash_of(record, instance).filter(is_counted);
     if let Some(crash) = crash.filter(|crash| crash.code >= 0) {
         return Some(format!("exited with code {}", crash.code));

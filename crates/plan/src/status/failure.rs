@@ -3,14 +3,15 @@
 use std::{cmp::Reverse, collections::BTreeSet};
 
 use driftless_model::{
-    FailureAction, Instance, JobRecord, Observed, OnFailure, Policy, Record, Stack, StackHashes, State,
-    Subject, Timestamp, Workload, WorkloadName,
+    FailureAction, Instance, JobRecord, Observed, OnFailure, Outcome, Policy, Record, Revision, Stack,
+    StackHashes, State, Subject, Timestamp, Workload, WorkloadName,
 };
 
 use crate::{
     action::Action,
     backoff::sync_delay,
     facts::{
+        coming_up::coming_up,
         jobs::{self, JobPart},
         pods,
         standing::{failure, is_completed},
@@ -152,10 +153,31 @@ impl Round<'_> {
         Some(start.after(update_failures::progress_deadline(self.policy, subject.workload)))
     }
 
-    /// When [`Round::rollout_failure`] may find a failure that it does not find now, though nothing else happens.
-    pub fn failure_may_come(&self, since: Timestamp) -> Option<Timestamp> {
-        let late = self.plan.waits.iter().filter(|wait| wait.is(WaitReason::ProgressDeadlineExceeded));
-        late.filter_map(|wait| self.late_at(wait, since)).filter(|at| *at > self.now).min()
+    /// When a failure of a revision may be found that is not found now, though nothing else happens.
+    pub fn failure_may_come(&self, revision: &Revision) -> Option<Timestamp> {
+        let is_later = |at: &Timestamp| *at > self.now;
+        match revision.outcome {
+            Outcome::InProgress => {
+                let waits = self.plan.waits.iter();
+                let late = waits.filter(|wait| wait.is(WaitReason::ProgressDeadlineExceeded));
+                let late = late.filter_map(|wait| self.late_at(wait, revision.started));
+                let come_up = coming_up(self.policy, self.observed, self.now).map(|time| time.end);
+                late.chain(come_up).filter(is_later).min()
+            }
+            Outcome::Succeeded => {
+                revision.finished.map(|finished| self.monitored_from(finished)).filter(is_later)
+            }
+            Outcome::Failed { .. } | Outcome::Superseded => None,
+        }
+    }
+
+    /// When the time begins in which a commit that was reached at `finished` may lose its health. A start of the engine in this time
+    /// begins it again, once the host has come up.
+    pub fn monitored_from(&self, finished: Timestamp) -> Timestamp {
+        let Self { policy, observed, now, .. } = *self;
+        let is_in_time = |start: Timestamp| finished < start && start.since(finished) < policy.monitor;
+        let restart = coming_up(policy, observed, now).filter(|time| is_in_time(time.start));
+        restart.map_or(finished, |time| time.end)
     }
 
     /// Whether everything of a commit is applied, apart from what had failed for good before and what it left as it was: that is no fault

@@ -422,6 +422,38 @@ async fn service_with_a_schedule_runs_when_it_is_due() {
     assert_eq!(kept, 1, "{}", it.story());
 }
 
+/// It would run on the data that the hook of its commit has not migrated.
+#[tokio::test(start_paused = true)]
+async fn schedule_of_a_commit_that_waits_is_not_in_force() {
+    let version = |dump: &str, backup: &str| {
+        format!(
+            "services:
+  dump: {{image: '{dump}', x-driftless: {{hook: PreSync}}}}
+  web: {{image: 'web:1'}}
+{backup}"
+        )
+    };
+    let backup =
+        |image: &str| format!("  backup: {{image: '{image}', x-driftless: {{schedule: '30 * * * *'}}}}\n");
+    let it = prepared(&version("dump:1", &backup("tell:1")), OnFailure::Pause).begun();
+    it.synced_with_tip().await;
+    let new = format!(
+        "{}  report: {{image: 'warm:1', x-driftless: {{schedule: '40 * * * *'}}}}\n",
+        backup("save:1")
+    );
+    it.push(&version("dump:bad", &new)).await;
+    it.until("the hook has failed", is_failed).await;
+    minutes(125).await;
+    let now = || [runs(&it, "tell:1").0, runs(&it, "save:1").0, runs(&it, "warm:1").0];
+    assert_eq!(now(), [2, 0, 0], "{}", it.story());
+    it.docker.faults(|faults| _ = faults.exits.insert("dump:bad".into(), (Duration::from_secs(2), 0)));
+    it.ask(RequestKind::Retry).await;
+    it.synced_with_tip().await;
+    minutes(60).await;
+    let [before, backups, reports] = now();
+    assert!(before == 2 && backups == 1 && reports >= 1, "{}", it.story());
+}
+
 #[tokio::test(start_paused = true)]
 async fn schedule_that_comes_back_does_not_repeat_its_runs() {
     let without = "services:\n  web: {image: 'web:1'}\n";
@@ -457,4 +489,60 @@ async fn schedule_that_comes_back_does_not_repeat_its_runs() {
     assert_eq!(runs(&it, "dump:1"), (2, 2), "after the revert: {}", it.story());
     minutes(60).await;
     assert_eq!(runs(&it, "dump:1"), (3, 3), "{}", it.story());
+}
+
+/// A web service of a version, its hook before the sync, and a job with a schedule.
+fn scheduled(version: u8, dump: &str) -> String {
+    format!(
+        "services:
+  web: {{image: 'web:{version}'}}
+  dump: {{image: '{dump}', x-driftless: {{hook: PreSync}}}}
+  backup: {{image: 'job:{version}', x-driftless: {{schedule: '0 * * * *'}}}}
+"
+    )
+}
+
+/// Its job has run once.
+async fn scheduled_once() -> Simulation {
+    let it = prepared(&scheduled(1, "dump:1"), OnFailure::Pause);
+    it.docker.faults(|faults| {
+        for image in ["job:1", "job:2"] {
+            faults.exits.insert(image.to_owned(), (Duration::from_secs(2), 0));
+        }
+    });
+    let it = it.begun();
+    it.synced_with_tip().await;
+    minutes(61).await;
+    assert_eq!(runs(&it, "job:1"), (1, 1), "{}", it.story());
+    it
+}
+
+#[tokio::test(start_paused = true)]
+async fn schedule_stays_that_of_the_version_in_force() {
+    let it = scheduled_once().await;
+    it.push(&scheduled(2, "dump:bad")).await;
+    it.until("the hook has failed", is_failed).await;
+    minutes(120).await;
+    assert_eq!((runs(&it, "job:1"), runs(&it, "job:2")), ((3, 3), (0, 0)), "{}", it.story());
+    it.push(&scheduled(2, "dump:1")).await;
+    it.synced_with_tip().await;
+    minutes(60).await;
+    assert_eq!((runs(&it, "job:1"), runs(&it, "job:2")), ((3, 3), (1, 1)), "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn schedule_goes_on_until_its_removal_is_applied() {
+    let it = scheduled_once().await;
+    let without = |dump: &str| {
+        let with = scheduled(2, dump);
+        with.split("  backup").next().unwrap().to_owned()
+    };
+    it.push(&without("dump:bad")).await;
+    it.until("the hook has failed", is_failed).await;
+    minutes(120).await;
+    assert_eq!(runs(&it, "job:1"), (3, 3), "{}", it.story());
+    it.push(&without("dump:1")).await;
+    it.synced_with_tip().await;
+    minutes(120).await;
+    assert_eq!(runs(&it, "job:1"), (3, 3), "{}", it.story());
 }

@@ -1,6 +1,6 @@
 //! The runs of CronJobs: begun when they are due, and part of the target as long as the record has them.
 
-use driftless_model::{Stack, Timestamp};
+use driftless_model::Timestamp;
 use driftless_plan::{CronEvent, Plan, schedule};
 
 use crate::{context::AppContext, record::StoredRecord};
@@ -10,13 +10,10 @@ use crate::{context::AppContext, record::StoredRecord};
 pub(crate) fn begin_due(
     context: &AppContext,
     record: &mut StoredRecord,
-    stack: &Stack,
     plan: &Plan,
     now: Timestamp,
 ) -> bool {
-    if !plan.has_due_runs {
-        return false;
-    }
+    let Some(stack) = plan.due_runs.as_deref() else { return false };
     let events = schedule(record.get_mut(), stack, now);
     record.save(context);
     for CronEvent { kind, reason, object, message } in events {

@@ -276,7 +276,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let planned = target.for_planner(reached.as_ref(), &agent, &mask);
         show_check_outputs(&mut observed, &mask);
         let (plan, now) = self.plan(&planned, &mut observed, &remembered);
-        if cron_runs::begin_due(&self.context, &mut self.record, &target.stack, &plan, now) {
+        if cron_runs::begin_due(&self.context, &mut self.record, &plan, now) {
             return Next::Round;
         }
         self.publisher.report_drift(&self.context, &plan);

@@ -88,7 +88,7 @@ pub use explain::{
 };
 pub use facts::{
     adoption::{Activity, Claim, Claimed, Loss, mounts_in_place_of_binds, survey},
-    cron::{leave_out_ended_runs, run_name, run_of, with_runs, without_runs},
+    cron::{has_cron_job, leave_out_ended_runs, run_name, run_of, with_runs, without_runs},
     fs_changes::{FOLLOWED, watched},
     hooks::{has_hook, is_held_by_hooks},
     in_force::is_in_force,

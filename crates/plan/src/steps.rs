@@ -6,7 +6,7 @@ use std::{
 };
 
 use driftless_model::{
-    Drift, DriftAction, InstanceId, RolloutSizes, Timestamp, Unadopted, Workload, WorkloadName,
+    Drift, DriftAction, InstanceId, RolloutSizes, Stack, Timestamp, Unadopted, Workload, WorkloadName,
 };
 use serde::{Deserialize, Serialize};
 
@@ -42,9 +42,9 @@ pub struct Plan {
     pub rollouts: BTreeMap<WorkloadName, RolloutSizes>,
     /// Desired definitions of which a container has run while the stack is not reached.
     pub begun: BTreeMap<WorkloadName, Workload>,
-    /// Runs of CronJobs are due, or may be forgotten. A plan that may change nothing begins none: they would pile up, and all start
-    /// at once when it may.
-    pub has_due_runs: bool,
+    /// The stack with the CronJobs in force, if runs of them are due, or may be forgotten. A plan that may change nothing begins none: they
+    /// would pile up, and all start at once when it may.
+    pub due_runs: Option<Box<Stack>>,
     /// The containers that nobody adopted and that keep the whole application back.
     pub unadopted: Option<Unadopted>,
 }

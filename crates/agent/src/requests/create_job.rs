@@ -2,11 +2,14 @@
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::{CronRecord, EngineKind, Subject, WorkloadName};
-use driftless_plan::{run_name, run_of};
+use driftless_model::{CronRecord, EngineKind, Stack, Subject, WorkloadName};
+use driftless_plan::{has_cron_job, is_held_by_hooks, run_name, run_of};
 
 use super::handler::RequestHandler;
-use crate::request::{Answer, RequestError};
+use crate::{
+    request::{Answer, RequestError},
+    revisions::last_version::reached_stack,
+};
 
 /// As Kubernetes.
 const LONGEST_NAME: usize = 63;
@@ -19,7 +22,12 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         name: &str,
     ) -> Result<Answer, RequestError> {
         let target = self.active_target()?;
-        let template = target.stack.workloads.get(from).filter(|workload| workload.schedule().is_some());
+        let is_held = is_held_by_hooks(&target.stack, self.record.get());
+        let reached = reached_stack(self.context, &target, self.record.get())?.filter(|_| is_held);
+        let before = reached.as_ref().filter(|before| has_cron_job(before, from));
+        // Nothing of a commit is in force before its hooks have succeeded.
+        let stack: &Stack = before.unwrap_or(&target.stack);
+        let template = stack.workloads.get(from).filter(|workload| workload.schedule().is_some());
         let Some(template) = template else {
             let app = self.context.name();
             return Err(RequestError::Refused(format!("{app} has no CronJob `{from}`")));
@@ -28,7 +36,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             let rule = format!("use at most {LONGEST_NAME} lower-case letters, digits and `-`");
             return Err(RequestError::Refused(format!("`{name}` is not a valid name: {rule}")));
         }
-        let run = run_name(from, target.stack.inventory.workloads.get(from), name);
+        let run = run_name(from, stack.inventory.workloads.get(from), name);
         if target.stack.workloads.contains_key(&run) {
             return Err(RequestError::Refused(format!("jobs.batch \"{name}\" already exists")));
         }
@@ -43,7 +51,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let new = || CronRecord { since: self.context.now(), ..CronRecord::default() };
         let known = record.crons.entry(from.clone()).or_insert_with(new);
         known.runs.insert(run.clone(), workload);
-        if let Some(service) = target.stack.swarm.get(from) {
+        if let Some(service) = stack.swarm.get(from) {
             known.services.insert(run.clone(), service.clone());
         }
         self.accept_for([run.clone()], record)?;

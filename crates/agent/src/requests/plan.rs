@@ -82,6 +82,8 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
                 let mut target = target.ok_or_else(|| {
                     RequestError::Refused(format!("revision {} of {name} cannot be read", revision.number))
                 })?;
+                // It drops the CronJobs that its stack does not have.
+                record.crons.retain(|name, _| plan::has_cron_job(&target.stack, name));
                 target.add_runs(&record);
                 // Those of another stack are forgotten.
                 record.forget_failures();

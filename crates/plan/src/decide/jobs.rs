@@ -296,7 +296,7 @@ fn former_runs(draft: &mut Draft<'_>, part: JobPart<'_>) -> Option<Vec<usize>> {
     let JobPart { subject, job } = part;
     let facts = draft.facts;
     let is_former = |orphan: &&&Instance| match &job.cron {
-        Some(cron) => cron::cron_job_of(facts.target.stack, orphan) == Some(cron),
+        Some(cron) => cron::known_cron_job_of(facts.target.stack, facts.record, orphan) == Some(cron),
         None => job.hook.is_some() && hooks::was_hook(orphan),
     };
     let mut steps = Vec::new();

@@ -35,9 +35,7 @@ pub(crate) fn remove_orphans(draft: &mut Draft<'_>) {
         }
     }
     remove_orphaned_parts(draft);
-    // The hold by `maxPrunePercent` is reported once all images are here.
-    let lacks_images = !draft.missing_images.is_empty();
-    let is_held = lacks_images || prune::is_held(draft) || draft.facts.is_held_by_hooks;
+    let is_held = are_held(draft);
     let pulls: Vec<usize> = draft.pulls.values().copied().collect();
     for orphan in &draft.facts.instances.orphans {
         let was_run = was_run(draft.facts, orphan);
@@ -97,6 +95,12 @@ pub(crate) fn remove_orphans(draft: &mut Draft<'_>) {
     }
 }
 
+/// Whether the commit is held, and with it everything that the stack does not have any more stays.
+pub(crate) fn are_held(draft: &mut Draft<'_>) -> bool {
+    // The hold by `maxPrunePercent` is reported once all images are here.
+    !draft.missing_images.is_empty() || prune::is_held(draft) || draft.facts.is_held_by_hooks
+}
+
 /// Sees that services run which Git does not have any more and which stay until the commit may remove them, by the definition that they
 /// had: a restart of the host does not end what the commit has not replaced yet. Jobs end by themselves. One whose data another application
 /// has got is left as it is.
@@ -141,7 +145,7 @@ fn keep_held(draft: &mut Draft<'_>) {
 
 /// Whether a container was a run of a CronJob or hook, which is no part of Git.
 fn was_run(facts: &Facts<'_>, instance: &Instance) -> bool {
-    was_hook(instance) || cron::was_run(facts.target.stack, instance)
+    was_hook(instance) || cron::known_cron_job_of(facts.target.stack, facts.record, instance).is_some()
 }
 
 /// Removes parts of a pod that is gone, because the shared namespaces went with it.

@@ -5,7 +5,10 @@
 
 use std::{borrow::Cow, collections::BTreeSet};
 
-use crate::facts::{hooks, scales};
+use crate::facts::{
+    hooks::{self, namespace_of},
+    scales,
+};
 
 use driftless_model::{
     ContainerId, Cron, GivenStack, Instance, Job, JobOutcome, Kind, ObjectRef, Observed, Record, Schedule,
@@ -14,7 +17,7 @@ use driftless_model::{
 
 /// The stack with the runs of CronJobs and hooks that were begun, and with the numbers of instances that users set. Its hash is that of what Git says.
 pub fn with_runs<'a>(stack: &'a Stack, record: &Record) -> Cow<'a, Stack> {
-    let mut runs = record.crons.iter().filter(|(name, _)| has_cron_job(stack, name)).peekable();
+    let mut runs = record.crons.iter().filter(|(name, _)| keeps_runs_of(stack, name)).peekable();
     // An application that is taken down has no hooks any more.
     let hooks = record.hooks.as_deref().filter(|hooks| hooks.begun_runs().next().is_some());
     let hooks = hooks.filter(|_| !stack.workloads.is_empty());
@@ -27,16 +30,16 @@ pub fn with_runs<'a>(stack: &'a Stack, record: &Record) -> Cow<'a, Stack> {
         hooks::add_runs(&mut whole, hooks);
     }
     for (cron, known) in runs {
-        let namespace = stack.inventory.workloads.get(cron).map(|it| it.namespace.clone());
+        let object = stack.inventory.workloads.get(cron);
+        let namespace = object.map_or_else(|| namespace_of(stack, cron), |object| object.namespace.clone());
         for (name, run) in &known.runs {
             // Git may since have given the name to something of its own.
             if stack.workloads.get(name).is_some_and(|it| !it.is_run()) {
                 continue;
             }
-            let dotted = namespace.as_ref().map(|it| format!(".{it}")).unwrap_or_default();
+            let dotted = format!(".{namespace}");
             let plain = name.as_str().strip_suffix(&dotted).unwrap_or(name.as_str()).to_owned();
-            let namespace = namespace.clone().unwrap_or_default();
-            let object = ObjectRef { kind: Kind::Job, namespace, name: plain };
+            let object = ObjectRef { kind: Kind::Job, namespace: namespace.clone(), name: plain };
             whole.inventory.workloads.insert(name.clone(), object);
             whole.workloads.insert(name.clone(), run.clone());
             if let Some(service) = known.services.get(name) {
@@ -49,6 +52,13 @@ pub fn with_runs<'a>(stack: &'a Stack, record: &Record) -> Cow<'a, Stack> {
     }
     scales::scale(&mut whole, record);
     Cow::Owned(whole)
+}
+
+/// Whether the runs of a CronJob of the record belong to a stack. On one host, the plan decides when a CronJob is forgotten that Git
+/// drops: as long as its commit is held, it goes on.
+pub(crate) fn keeps_runs_of(stack: &Stack, cron: &WorkloadName) -> bool {
+    let is_leaving = stack.workloads.is_empty();
+    has_cron_job(stack, cron) || (stack.swarm.is_empty() && !is_leaving)
 }
 
 /// The stack as Git says it.
@@ -125,6 +135,17 @@ pub(crate) fn cron_job_of<'a>(stack: &'a Stack, instance: &Instance) -> Option<&
     }
 }
 
+/// The CronJob that a container was a run of, also if only a commit that is held drops it.
+pub(crate) fn known_cron_job_of<'a>(
+    stack: &'a Stack,
+    record: &'a Record,
+    instance: &Instance,
+) -> Option<&'a WorkloadName> {
+    let is_its =
+        |cron: &&WorkloadName| instance.config.labels.get(label::CRON).is_some_and(|of| of == cron.as_str());
+    cron_job_of(stack, instance).or_else(|| record.crons.keys().find(is_its))
+}
+
 /// Whether a container was a run that a release without the label has begun when it was due: its Job has the name of the CronJob
 /// and the minute.
 fn was_run_before_label(stack: &Stack, cron: &WorkloadName, instance: &Instance) -> bool {
@@ -156,7 +177,7 @@ pub(crate) struct CronJob<'a> {
 }
 
 /// Whether a stack has a CronJob of this name.
-pub(crate) fn has_cron_job(stack: &Stack, name: &WorkloadName) -> bool {
+pub fn has_cron_job(stack: &Stack, name: &WorkloadName) -> bool {
     stack.workloads.get(name).is_some_and(|workload| workload.schedule().is_some())
 }
 

@@ -15,8 +15,9 @@ pub(crate) struct ForgottenRun<'a> {
 /// The run that an orphan is, if it still works, no newer run takes its place, and its time is not over.
 pub(crate) fn forgotten_run<'a>(facts: &Facts<'a>, orphan: &Instance) -> Option<ForgottenRun<'a>> {
     let stack = facts.target.stack;
-    let of = cron::cron_job_of(stack, orphan)?;
-    let template = stack.workloads.get(of)?;
+    let of = cron::known_cron_job_of(facts.target.stack, facts.record, orphan)?;
+    let before = || facts.target.reached?.workloads.get(of);
+    let template = stack.workloads.get(of).or_else(before)?;
     let concurrency = template.schedule()?.concurrency;
     let known = facts.record.crons.get(of);
     let is_open = |run: &WorkloadName| facts.record.jobs.get(run).is_none_or(|job| job.ended.is_none());

@@ -4,7 +4,7 @@
 //! stack like any other Job, however often the agent restarts.
 
 use driftless_model::{
-    HookOrigin, HookPhase, HookRecord, HookRun, Instance, Job, JobEnd, JobOutcome, JobRecord, Kind,
+    Format, HookOrigin, HookPhase, HookRecord, HookRun, Instance, Job, JobEnd, JobOutcome, JobRecord, Kind,
     MountSource, ObjectRef, Record, Stack, StackHash, Subject, Workload, WorkloadKind, WorkloadName, label,
 };
 
@@ -32,13 +32,9 @@ pub fn is_held_by_hooks(stack: &Stack, record: &Record) -> bool {
 pub(crate) fn add_runs(stack: &mut Stack, hooks: &HookRecord) {
     for (name, run) in hooks.begun_runs() {
         let Some(origin) = run.workload.job().and_then(|job| job.hook.as_ref()) else { continue };
-        let namespace = origin.of.as_str().split_once('.').map_or("default", |(_, namespace)| namespace);
-        let plain = name.as_str().strip_suffix(namespace).and_then(|rest| rest.strip_suffix('.'));
+        let namespace = namespace_of(stack, &origin.of);
+        let plain = name.as_str().strip_suffix(namespace.as_str()).and_then(|rest| rest.strip_suffix('.'));
         let plain = plain.unwrap_or(name.as_str()).to_owned();
-        let namespace = match stack.format {
-            driftless_model::Format::Compose => stack.app.to_string(),
-            driftless_model::Format::Kubernetes => namespace.to_owned(),
-        };
         let object = ObjectRef { kind: Kind::Job, namespace, name: plain };
         stack.inventory.workloads.insert(name.clone(), object);
         stack.workloads.insert(name.clone(), run.workload.clone());
@@ -48,6 +44,16 @@ pub(crate) fn add_runs(stack: &mut Stack, hooks: &HookRecord) {
         stack.add_networks(&run.networks);
         for (name, volume) in &run.volumes {
             stack.volumes.entry(name.clone()).or_insert_with(|| volume.clone());
+        }
+    }
+}
+
+/// The namespace of the runs of a template that the stack may have no more.
+pub(crate) fn namespace_of(stack: &Stack, template: &WorkloadName) -> String {
+    match stack.format {
+        Format::Compose => stack.app.to_string(),
+        Format::Kubernetes => {
+            template.as_str().split_once('.').map_or("default", |(_, namespace)| namespace).to_owned()
         }
     }
 }

@@ -13,7 +13,7 @@ use driftless_model::{
 use crate::{
     facts::{
         Facts,
-        cron::has_cron_job,
+        cron::keeps_runs_of,
         jobs::{JobPart, all, completed_at, is_same, manifest_of, spec_of},
         standing::{self, Ending},
         waves,
@@ -52,7 +52,7 @@ pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed
     let jobs = all(target.stack);
     record.jobs.retain(|name, _| jobs.contains_key(name));
     // In the same step: without its record, a run that has ended would be begun again when the CronJob comes back.
-    record.crons.retain(|name, _| has_cron_job(target.stack, name));
+    record.crons.retain(|name, _| keeps_runs_of(target.stack, name));
     let waiting = waiting(record, target, observed, now);
     for (of, parts) in jobs {
         let spec = spec_of(&parts);

@@ -94,12 +94,12 @@ fn no_run_begins_before_the_adoption() {
     let git = render(&files, &discover(&files, "", "apps", &[]).apps[0]).stack.unwrap();
     stage.stack.workloads.extend(git.workloads);
     stage.tick(Duration::from_hours(1));
-    assert!(!planned(&stage).has_due_runs);
+    assert!(planned(&stage).due_runs.is_none());
     take_over(&mut stage).unwrap();
-    assert!(planned(&stage).has_due_runs);
+    assert!(planned(&stage).due_runs.is_some());
     let now = stage.now;
     schedule(&mut stage.record, &stage.stack, now);
-    assert!(!planned(&stage).has_due_runs, "a CronJob begins with the adoption, and nothing was missed");
+    assert!(planned(&stage).due_runs.is_none(), "a CronJob begins with the adoption, and nothing was missed");
 }
 
 #[test]

@@ -29,6 +29,8 @@ mod fixture;
 mod heals;
 // Services that Git does not have any more and that have to stay for now.
 mod held_orphans;
+// CronJobs of a commit that is held.
+mod held_schedules;
 // Newer images of a registry.
 mod image_updates;
 // Images that nothing needs any more.

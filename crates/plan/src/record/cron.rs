@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use driftless_model::{
-    Concurrency, Cron, CronRecord, EventKind, FailedRun, JobOutcome, ObjectRef, PlatformImage, Record, Stack,
-    Subject, Timestamp, Workload, WorkloadName, swarm_service_name,
+    Concurrency, Container, Cron, CronRecord, EventKind, FailedRun, JobOutcome, MountSource, ObjectRef,
+    PlatformImage, Record, Stack, Subject, Timestamp, Workload, WorkloadName, swarm_service_name,
 };
 
 use crate::{
@@ -143,8 +143,11 @@ fn renew(known: &mut CronRecord, template: Subject<'_>, stack: &Stack, record: &
         let lacks_image = !job.begun && run.own_images().any(|image| is_missing(&image));
         let has_run = job.begun && !job.unstarted;
         let has_worked = has_run || job.failures > 0 || !job.done.is_empty();
-        let subject = Subject { name, workload: run };
-        if !lacks_image && (has_worked || !is_refused(record, stack, subject)) {
+        let is_refused = is_refused(record, stack, Subject { name, workload: run });
+        if !lacks_image && has_worked && is_refused {
+            take_secrets(run, template.workload);
+        }
+        if !lacks_image && (has_worked || !is_refused) {
             continue;
         }
         let dotted = object.map(|it| format!(".{}", it.namespace)).unwrap_or_default();
@@ -152,6 +155,32 @@ fn renew(known: &mut CronRecord, template: Subject<'_>, stack: &Stack, record: &
         if let Some(renewed) = run_of(template, name, plain) {
             *run = renewed;
             known.services.remove(name);
+        }
+    }
+}
+
+/// Gives a run the secrets that its template mounts now. Those of an older value are in memory only and gone after a restart of the host;
+/// the kubelet mounts the present value for each try, too.
+fn take_secrets(run: &mut Workload, template: &Workload) {
+    take_mounted_secrets(&mut run.container, &template.container);
+    for part in &mut run.parts {
+        if let Some(other) = template.parts.iter().find(|other| other.name == part.name) {
+            take_mounted_secrets(&mut part.container, &other.container);
+        }
+    }
+    for (target, file) in run.in_place.iter_mut().filter(|(_, file)| file.secret) {
+        if let Some(other) = template.in_place.get(target).filter(|other| other.secret) {
+            file.content.clone_from(&other.content);
+        }
+    }
+}
+
+fn take_mounted_secrets(run: &mut Container, template: &Container) {
+    for mount in &mut run.mounts {
+        let MountSource::Secret(held) = &mut mount.source else { continue };
+        let other = template.mounts.iter().find(|other| other.target == mount.target);
+        if let Some(MountSource::Secret(id)) = other.map(|other| &other.source) {
+            held.clone_from(id);
         }
     }
 }

@@ -25,7 +25,7 @@ fn rendered(text: &str) -> Rendered {
     render(&files, &spec)
 }
 
-fn manifest(schedule: &str, image: &str, more: &str) -> String {
+pub(crate) fn manifest(schedule: &str, image: &str, more: &str) -> String {
     format!(
         "apiVersion: batch/v1
 kind: CronJob
@@ -44,20 +44,20 @@ spec:
     )
 }
 
-fn stack(text: &str) -> Stack {
+pub(crate) fn stack(text: &str) -> Stack {
     let Rendered { stack, findings, .. } = rendered(text);
     stack.unwrap_or_else(|| panic!("{findings:?}"))
 }
 
 /// A stage with a stack that contains the started runs.
-struct Clock {
-    git: Stack,
-    stage: Stage,
+pub(crate) struct Clock {
+    pub(crate) git: Stack,
+    pub(crate) stage: Stage,
     told: Vec<CronEvent>,
 }
 
 impl Clock {
-    fn new(text: &str) -> Self {
+    pub(crate) fn new(text: &str) -> Self {
         let git = stack(text);
         let mut stage = Stage::new(git.clone());
         for image in ["good:1", "good:2", "bad:1", "long:1"] {
@@ -68,7 +68,7 @@ impl Clock {
         Self { git, stage, told: Vec::new() }
     }
 
-    fn round(&mut self) -> Plan {
+    pub(crate) fn round(&mut self) -> Plan {
         self.begin_due();
         self.stage.round()
     }
@@ -80,7 +80,7 @@ impl Clock {
     }
 
     /// Everything that is made and removed until then, in minutes since noon. Time passes as the plans say.
-    fn until(&mut self, end: Duration) -> Vec<String> {
+    pub(crate) fn until(&mut self, end: Duration) -> Vec<String> {
         let end = crate::fixture::NOON.after(end);
         let mut all = Vec::new();
         while self.stage.now < end {
@@ -112,11 +112,11 @@ impl Clock {
         plan.steps.iter().filter_map(|it| of(&it.action)).collect()
     }
 
-    fn reasons(&mut self) -> Vec<&'static str> {
+    pub(crate) fn reasons(&mut self) -> Vec<&'static str> {
         std::mem::take(&mut self.told).iter().map(|it| it.reason).collect()
     }
 
-    fn runs(&self) -> Vec<String> {
+    pub(crate) fn runs(&self) -> Vec<String> {
         let all = self.stage.world.observed.instances.values();
         let mut all: Vec<_> = all.map(|it| short(it.instance.workload.as_str())).collect();
         all.sort();
@@ -137,7 +137,7 @@ fn short(name: &str) -> String {
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
-const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 #[test]
 fn each_time_has_one_run_and_the_last_ones_are_kept() {

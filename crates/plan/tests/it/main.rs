@@ -17,6 +17,8 @@ mod completed_jobs;
 mod convergence;
 // CronJobs, over days that take milliseconds.
 mod cron;
+// Runs of CronJobs that the engine refuses, or that hang.
+mod cron_runs;
 // Deadlines and counts while the time or the work stands.
 mod deadlines;
 // Fields of containers that differ from Git.

@@ -594,11 +594,11 @@ fn order_of_a_sync_is_converted_both_ways() {
   dump:
     image: dump:1
     restart: on-failure:2
-    x-driftless: {hook: PreSync, wave: -1}
+    x-driftless: {hook: {phase: PreSync, deadline: 10m}, wave: -1}
   report:
     image: report:1
     restart: 'no'
-    x-driftless: {schedule: {cron: '0 2 * * *', time-zone: Europe/Berlin, concurrency: Forbid, failed-history: 2}}
+    x-driftless: {schedule: {cron: '0 2 * * *', time-zone: Europe/Berlin, concurrency: Forbid, deadline: 2h, failed-history: 2}}
 ";
     let first = rendered(Format::Compose, compose, &[]);
     let first_stack = first.stack.as_ref().unwrap_or_else(|| panic!("{}", told(&first.findings)));
@@ -625,13 +625,14 @@ fn order_of_a_sync_is_converted_both_ways() {
             assert_eq!((other.wave, &other.canary), (first.wave, &first.canary), "{name}");
             assert_eq!(other.ignore_differences, first.ignore_differences, "{name}");
             assert_eq!((other.hook(), other.schedule()), (first.hook(), first.schedule()), "{name}");
-            let retries = |it: &Workload| it.job_or_template().map(|job| job.backoff_limit);
-            assert_eq!(retries(&other), retries(&first), "{name}");
+            let limits =
+                |it: &Workload| it.job_or_template().map(|job| (job.backoff_limit, job.active_deadline));
+            assert_eq!(limits(&other), limits(&first), "{name}");
         }
     }
     let lost =
         [lost(&manifests), lost(&again)].map(|all| all.into_values().flatten().collect::<BTreeSet<_>>());
-    for field in ["hook", "cron", "wave", "canary", "ignoreDifferences"] {
+    for field in ["hook", "cron", "job", "wave", "canary", "ignoreDifferences"] {
         assert!(lost.iter().all(|lost| !lost.contains(field)), "{field}: {lost:?}");
     }
 }

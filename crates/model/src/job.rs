@@ -71,10 +71,10 @@ impl Job {
         self.cron.is_some() || self.hook.is_some()
     }
 
-    /// Whether it runs once, at once, and is kept: the whole of it is called as the workload.
+    /// Whether it runs once, at once, and is kept: the whole of it is called as the workload. It may have a deadline.
     pub fn is_plain(&self, name: &WorkloadName) -> bool {
-        let Self { of, completions, parallelism, indexed, active_deadline, ttl, suspended, .. } = self;
-        let is_limited = active_deadline.is_some() || ttl.is_some() || *suspended;
+        let Self { of, completions, parallelism, indexed, ttl, suspended, .. } = self;
+        let is_limited = ttl.is_some() || *suspended;
         of == name && *completions == Some(1) && *parallelism == 1 && !indexed && !is_limited
     }
 }

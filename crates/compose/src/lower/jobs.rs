@@ -9,7 +9,7 @@ use driftless_model::{
 
 use crate::{
     lower::context::Lowering,
-    read::types::{JobSetting, Service},
+    read::types::{JobCause, JobSetting, Service},
     spec::value::Placed,
 };
 
@@ -25,11 +25,13 @@ impl Lowering<'_> {
             RestartPolicy::OnFailure { max_retries } => max_retries.unwrap_or(RETRIES),
             RestartPolicy::No | RestartPolicy::Always | RestartPolicy::UnlessStopped => 0,
         };
-        let template = Job { backoff_limit, ..Job::once(WorkloadName(key.to_owned())) };
+        let JobSetting { cause, deadline } = &setting.value;
+        let once = Job::once(WorkloadName(key.to_owned()));
+        let template = Job { backoff_limit, active_deadline: *deadline, ..once };
         workload.container.restart = RestartPolicy::No;
-        let kind = match &setting.value {
-            JobSetting::Hook(phase) => WorkloadKind::Hook { phase: *phase, template },
-            JobSetting::Schedule(schedule) => {
+        let kind = match cause {
+            JobCause::Hook(phase) => WorkloadKind::Hook { phase: *phase, template },
+            JobCause::Schedule(schedule) => {
                 WorkloadKind::CronJob { schedule: schedule.as_ref().clone(), template }
             }
         };
@@ -106,12 +108,12 @@ impl Lowering<'_> {
 
 /// Settings that a service cannot have that ends and runs again.
 fn obstacles(service: &Service, setting: &Placed<JobSetting>, workload: &Workload) -> Vec<Finding> {
-    let what = match &setting.value {
-        JobSetting::Hook(_) => "a hook",
-        JobSetting::Schedule(_) => "a service with a schedule",
+    let what = match setting.value.cause {
+        JobCause::Hook(_) => "a hook",
+        JobCause::Schedule(_) => "a service with a schedule",
     };
     let restarts = matches!(workload.container.restart, RestartPolicy::Always | RestartPolicy::UnlessStopped);
-    let is_hook = matches!(setting.value, JobSetting::Hook(_));
+    let is_hook = matches!(setting.value.cause, JobCause::Hook(_));
     let all = [
         (restarts, "ends, so its `restart` is `no` or `on-failure`"),
         (workload.replicas != 1, "runs once at a time: remove `replicas` and `scale`"),

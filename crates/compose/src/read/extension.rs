@@ -1,14 +1,14 @@
 //! `x-driftless` of a service: the default of its mounts, the proxy of its published ports, hooks, waves, schedules, canaries and image updates.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use crate::{
     read::{
         on_change::read_change,
-        types::{Change, JobSetting, ProxySetting},
+        types::{Change, JobCause, JobSetting, ProxySetting},
     },
     spec::{
-        keys::{SERVICE_EXTENSION, SERVICE_PROXY, SERVICE_SCHEDULE, SERVICE_UPDATE},
+        keys::{SERVICE_EXTENSION, SERVICE_HOOK, SERVICE_PROXY, SERVICE_SCHEDULE, SERVICE_UPDATE},
         scalar::Compose,
         value::{Placed, Read as _, Value},
     },
@@ -36,7 +36,7 @@ pub(crate) fn extension(value: &Value<'_>) -> Extension {
     for (key, value) in value.fields(&SERVICE_EXTENSION) {
         let job = match key {
             "hook" => hook(&value),
-            "schedule" => schedule(&value).map(|cron| JobSetting::Schedule(Box::new(cron))),
+            "schedule" => schedule(&value),
             _ => None,
         };
         if job.is_some() && extension.job.is_some() {
@@ -123,18 +123,45 @@ fn canary(value: &Value<'_>) -> Vec<CanaryStep> {
     items.into_iter().filter_map(step).collect()
 }
 
+/// The phase of a hook, or its settings. `None`: a mistake was reported.
 fn hook(value: &Value<'_>) -> Option<JobSetting> {
+    if !matches!(value.node.kind, Kind::Mapping(_)) {
+        return Some(JobSetting { cause: JobCause::Hook(phase(value)?), deadline: None });
+    }
+    let (mut cause, mut deadline) = (None, None);
+    for (key, value) in value.fields(&SERVICE_HOOK) {
+        match key {
+            "phase" => cause = Some(JobCause::Hook(phase(&value)?)),
+            "deadline" => deadline = longer_than_zero(&value),
+            _ => value.refuse("is not supported yet"),
+        }
+    }
+    if cause.is_none() {
+        value.error_help("needs `phase`", "such as `phase: PreSync`");
+    }
+    Some(JobSetting { cause: cause?, deadline })
+}
+
+fn phase(value: &Value<'_>) -> Option<HookPhase> {
     let text = value.owned()?;
     let phase = HookPhase::parse(&text);
     if phase.is_none() {
         let help = "use `PreSync`, `PostSync`, `SyncFail` or `PreDelete`";
         value.error_help(format!("`{text}` is not a hook"), help);
     }
-    phase.map(JobSetting::Hook)
+    phase
+}
+
+fn longer_than_zero(value: &Value<'_>) -> Option<Duration> {
+    let time = value.duration();
+    if time.is_some_and(|time| time.is_zero()) {
+        value.error("must be longer than 0");
+    }
+    time
 }
 
 /// The times as in cron, or the settings of a CronJob. `None`: a mistake was reported.
-fn schedule(value: &Value<'_>) -> Option<Cron> {
+fn schedule(value: &Value<'_>) -> Option<JobSetting> {
     let mut cron = Cron {
         schedule: String::new(),
         zone: None,
@@ -146,9 +173,9 @@ fn schedule(value: &Value<'_>) -> Option<Cron> {
     };
     if !matches!(value.node.kind, Kind::Mapping(_)) {
         cron.schedule = times(value)?;
-        return Some(cron);
+        return Some(JobSetting { cause: JobCause::Schedule(Box::new(cron)), deadline: None });
     }
-    let mut has_times = false;
+    let (mut has_times, mut deadline) = (false, None);
     for (key, value) in value.fields(&SERVICE_SCHEDULE) {
         match key {
             "cron" => {
@@ -172,6 +199,7 @@ fn schedule(value: &Value<'_>) -> Option<Cron> {
                 ),
             },
             "starting-deadline" => cron.starting_deadline = value.duration(),
+            "deadline" => deadline = longer_than_zero(&value),
             "suspend" => cron.suspended = Compose::boolean(value.node).unwrap_or_default(),
             "successful-history" => cron.keep_successful = value.whole()?,
             "failed-history" => cron.keep_failed = value.whole()?,
@@ -181,7 +209,7 @@ fn schedule(value: &Value<'_>) -> Option<Cron> {
     if !has_times {
         value.error_help("needs `cron`", "such as `cron: \"0 2 * * *\"`");
     }
-    has_times.then_some(cron)
+    has_times.then(|| JobSetting { cause: JobCause::Schedule(Box::new(cron)), deadline })
 }
 
 fn times(value: &Value<'_>) -> Option<String> {
@@ -216,12 +244,7 @@ fn proxy(value: &Value<'_>) -> Option<ProxySetting> {
                 }
             }
             "idle-timeout" => limits.idle = value.duration(),
-            "connect-timeout" => {
-                limits.connect = value.duration();
-                if limits.connect.is_some_and(|time| time.is_zero()) {
-                    value.error("must be longer than 0");
-                }
-            }
+            "connect-timeout" => limits.connect = longer_than_zero(&value),
             "proxy-protocol" => match value.owned().as_deref() {
                 Some("v2") => proxy_protocol = true,
                 Some(other) => {

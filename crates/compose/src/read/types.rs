@@ -84,9 +84,17 @@ pub(crate) struct Service {
     pub(crate) unsupported: Vec<Finding>,
 }
 
+/// A service that runs as a Job.
+#[derive(Debug)]
+pub(crate) struct JobSetting {
+    pub(crate) cause: JobCause,
+    /// The time after which a run is ended.
+    pub(crate) deadline: Option<Duration>,
+}
+
 /// Why a service runs as a Job.
 #[derive(Debug)]
-pub(crate) enum JobSetting {
+pub(crate) enum JobCause {
     Hook(HookPhase),
     Schedule(Box<Cron>),
 }

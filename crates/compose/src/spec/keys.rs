@@ -166,7 +166,7 @@ pub(crate) static SERVICE: Object = open(&[
 pub(crate) static SERVICE_EXTENSION: Object = closed(&[
     key("on-change", Text),
     key("proxy", Any),
-    key("hook", Text),
+    key("hook", Any),
     key("wave", Integer(Kept)),
     key("schedule", Any),
     key("update", Any),
@@ -182,11 +182,14 @@ pub(crate) static SERVICE_UPDATE: Object = closed(&[
     key("every", Duration(Kept)),
 ]);
 
+pub(crate) static SERVICE_HOOK: Object = closed(&[key("phase", Text), key("deadline", Duration(Kept))]);
+
 pub(crate) static SERVICE_SCHEDULE: Object = closed(&[
     key("cron", Text),
     key("time-zone", Text),
     key("concurrency", Text),
     key("starting-deadline", Duration(Kept)),
+    key("deadline", Duration(Kept)),
     key("suspend", StrictBoolean),
     key("successful-history", Integer(Kept)),
     key("failed-history", Integer(Kept)),

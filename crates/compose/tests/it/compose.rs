@@ -855,3 +855,26 @@ fn pull_policy_of_a_build_without_image_is_a_warning() {
     let found = messages("image: 'web:1', pull_policy: always");
     assert!(found.len() == 1 && found[0].starts_with("`build` is ignored"), "{found:?}");
 }
+
+#[test]
+fn runs_of_hooks_and_schedules_have_a_deadline() {
+    let services = "services:
+  dump: {image: a, x-driftless: {hook: {phase: PreSync, deadline: 10m}}}
+  bill: {image: a, x-driftless: {schedule: {cron: '@daily', deadline: 1h30m}}}
+  warm: {image: a, x-driftless: {hook: PostSync}}
+";
+    let rendered = render_text(services);
+    let stack = rendered.stack.unwrap_or_else(|| panic!("{:?}", rendered.findings));
+    for (name, seconds) in [("dump", Some(600)), ("bill", Some(5400)), ("warm", None)] {
+        let job = stack.workloads[&name.into()].job_or_template().unwrap();
+        assert_eq!(job.active_deadline.map(|deadline| deadline.as_secs()), seconds, "{name}");
+    }
+    for (setting, expected) in [
+        ("hook: {deadline: 10m}", "needs `phase`"),
+        ("hook: {phase: PreSync, deadline: 0s}", "must be longer than 0"),
+        ("schedule: {cron: '@daily', deadline: 0s}", "must be longer than 0"),
+    ] {
+        let found = render_text(&format!("services: {{dump: {{image: a, x-driftless: {{{setting}}}}}}}"));
+        assert!(found.findings.iter().any(|finding| finding.to_string().contains(expected)), "{setting}");
+    }
+}

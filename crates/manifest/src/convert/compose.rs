@@ -391,7 +391,8 @@ impl ComposeWriter<'_> {
             ),
             (
                 "job",
-                at.workload.job_or_template().is_some_and(|it| !it.is_plain(at.name)),
+                at.workload.job_or_template().is_some_and(|it| !it.is_plain(at.name))
+                    || at.workload.job().is_some_and(|it| it.active_deadline.is_some()),
                 "completions, parallelism and deadline of the Job",
             ),
             (

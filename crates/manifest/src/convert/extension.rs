@@ -2,23 +2,32 @@
 
 use serde_json::{Map, Value, json};
 
-use super::output::{flag, object};
-use driftless_model::{Cron, Workload};
+use super::output::{flag, object, seconds};
+use driftless_model::{Cron, HookPhase, Workload};
 
 /// `x-driftless` of a service.
 pub(super) fn of_service(workload: &Workload) -> Value {
     let fields = texts(&workload.ignore_differences);
     let canary = texts(&workload.canary);
+    let deadline = workload.job_or_template().and_then(|job| job.active_deadline);
+    let deadline = deadline.map(|time| format!("{}s", seconds(time)));
     object([
-        ("hook", json!(workload.hook().map(|phase| phase.to_string()))),
+        ("hook", workload.hook().map_or(Value::Null, |phase| hook(phase, deadline.as_deref()))),
         ("wave", if workload.wave == 0 { Value::Null } else { json!(workload.wave) }),
-        ("schedule", workload.schedule().map_or(Value::Null, schedule)),
+        ("schedule", workload.schedule().map_or(Value::Null, |cron| schedule(cron, deadline.as_deref()))),
         ("canary", json!(canary)),
         ("ignore-differences", json!(fields)),
     ])
 }
 
-fn schedule(cron: &Cron) -> Value {
+fn hook(phase: HookPhase, deadline: Option<&str>) -> Value {
+    match deadline {
+        None => json!(phase.to_string()),
+        Some(deadline) => json!({ "phase": phase.to_string(), "deadline": deadline }),
+    }
+}
+
+fn schedule(cron: &Cron, deadline: Option<&str>) -> Value {
     let Cron { schedule, zone, concurrency, starting_deadline, suspended, keep_successful, keep_failed } =
         cron;
     object([
@@ -26,6 +35,7 @@ fn schedule(cron: &Cron) -> Value {
         ("time-zone", json!(zone)),
         ("concurrency", json!(concurrency.as_str())),
         ("starting-deadline", json!(starting_deadline.map(|time| format!("{}s", time.as_secs())))),
+        ("deadline", json!(deadline)),
         ("suspend", flag(*suspended)),
         ("successful-history", json!(keep_successful)),
         ("failed-history", json!(keep_failed)),

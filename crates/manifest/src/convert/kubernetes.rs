@@ -12,7 +12,7 @@ use super::{
     output::{Converted, SecretValues, flag, object, seconds},
 };
 use driftless_model::{
-    Condition, Container, Contents, NetworkMode, Protocol, PullPolicy, RestartPolicy, Stack, Strategy,
+    Condition, Container, Contents, Job, NetworkMode, Protocol, PullPolicy, RestartPolicy, Stack, Strategy,
     Subject, Workload, WorkloadKind,
 };
 
@@ -103,19 +103,23 @@ impl<'a> KubernetesWriter<'a> {
                 spec.insert("restartPolicy".to_owned(), json!(policy));
             }
         };
-        let template_of = |retries: u32, template: Value| {
-            object([("backoffLimit", json!(retries)), ("template", template)])
+        let template_of = |job: &Job, template: Value| {
+            object([
+                ("backoffLimit", json!(job.backoff_limit)),
+                ("activeDeadlineSeconds", json!(job.active_deadline.map(seconds))),
+                ("template", template),
+            ])
         };
         if let WorkloadKind::CronJob { template: job, .. } | WorkloadKind::Hook { template: job, .. } =
             &workload.kind
         {
             put(&mut spec, if job.fresh { "Never" } else { "OnFailure" });
-            let (retries, pods) = (job.backoff_limit, template(spec));
+            let pods = template(spec);
             let (kind, spec) = match &workload.kind {
                 WorkloadKind::CronJob { schedule, .. } => {
-                    ("CronJob", extension::cron_job(schedule, &template_of(retries, pods)))
+                    ("CronJob", extension::cron_job(schedule, &template_of(job, pods)))
                 }
-                _ => ("Job", template_of(retries, pods)),
+                _ => ("Job", template_of(job, pods)),
             };
             let owner = object(head(kind, &plain).into_iter().chain([("spec", spec)]));
             let mut documents = vec![annotated(owner, workload)];

@@ -140,6 +140,8 @@ reasons! {
     Scaled: Note, None;
     /// The engine went down in a run whose work is done once, so it was run again.
     MayHaveRunTwice: Note, None;
+    /// A CronJob has left out a time, because its last run has not ended.
+    RunSkipped: Note, None;
     /// A run of a CronJob from before the record was lost has not ended.
     ForgottenRun: Note, None;
     /// Containers on a host do the work of the services in the Swarm once more.

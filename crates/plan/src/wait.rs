@@ -442,6 +442,21 @@ impl Wait {
         Self::new(object, WaitReason::MayHaveRunTwice, sentence)
     }
 
+    /// A CronJob that forbids two runs at once, and has left out the time `due` for one that goes on.
+    pub(crate) fn run_skipped(
+        cron: &WorkloadName,
+        due: Timestamp,
+        run: &WorkloadName,
+        since: Option<Timestamp>,
+    ) -> Self {
+        let since = since.map(|since| format!(" and runs since {since}")).unwrap_or_default();
+        let sentence = format!(
+            "was not run for {due}: {run} has not ended{since}, and `concurrencyPolicy` is `Forbid`; `driftless delete job` ends it, and a \
+             deadline ends runs that hang"
+        );
+        Self::workload(cron, WaitReason::RunSkipped, sentence)
+    }
+
     /// A run that the record has never known.
     pub(crate) fn forgotten_run(container: &str, of: &WorkloadName) -> Self {
         let object = WaitObject::Container { name: container.to_owned(), workload: Some(of.clone()) };

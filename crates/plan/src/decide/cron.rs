@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use driftless_model::{Stack, Workload, WorkloadName};
+use driftless_model::{Concurrency, Record, Stack, Workload, WorkloadName};
 
 use crate::{
     decide::orphans,
@@ -11,7 +11,8 @@ use crate::{
         cron::{CronJob, all, has_cron_job, parsed},
         waves,
     },
-    record::cron::schedule,
+    record::cron::{is_active, schedule},
+    wait::Wait,
 };
 
 /// Notes whether a run is due, and looks again when the next one is.
@@ -29,6 +30,11 @@ pub(crate) fn look_ahead(draft: &mut Draft<'_>) {
     if let Some(next) = next.min() {
         draft.look_again(next);
     }
+    for cron_job in all(&stack) {
+        if let Some(wait) = skipped_time(facts.record, cron_job) {
+            draft.wait(wait);
+        }
+    }
     // The end of a run may let another one begin.
     let mut then = facts.record.clone();
     schedule(&mut then, &stack, now);
@@ -36,6 +42,15 @@ pub(crate) fn look_ahead(draft: &mut Draft<'_>) {
         draft.plan.due_runs = Some(Box::new(stack.into_owned()));
         draft.look_again(now);
     }
+}
+
+/// The last time that a CronJob has left out, because a run has not ended.
+fn skipped_time(record: &Record, CronJob { subject, schedule }: CronJob<'_>) -> Option<Wait> {
+    let known = record.crons.get(subject.name).filter(|_| schedule.concurrency == Concurrency::Forbid)?;
+    let due = known.last_reported.filter(|due| known.last.is_none_or(|last| *due > last))?;
+    let run = known.runs.keys().find(|run| is_active(record, run))?;
+    let since = record.jobs.get(run).and_then(|job| job.started);
+    Some(Wait::run_skipped(subject.name, due, run, since))
 }
 
 /// The stack with the CronJobs in force. As long as the turn of a commit has not come, or an image of it is missing, these are those of the

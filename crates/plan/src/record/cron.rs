@@ -100,7 +100,7 @@ fn keep_networks(known: &mut CronRecord, stack: &Stack, record: &Record) {
 }
 
 /// Whether a run has not ended.
-fn is_active(record: &Record, run: &WorkloadName) -> bool {
+pub(crate) fn is_active(record: &Record, run: &WorkloadName) -> bool {
     record.jobs.get(run).is_none_or(|job| job.ended.is_none())
 }
 
@@ -236,7 +236,9 @@ fn begin(
     match (cron.concurrency, active.first()) {
         (Concurrency::Forbid, Some(active)) => {
             let message = format!("not begun, because {active} has not ended");
-            tell(known, due, EventKind::Normal, "JobAlreadyActive", message);
+            let is_second = known.last_reported.is_some_and(|skipped| skipped > since && skipped < due);
+            let kind = if is_second { EventKind::Warning } else { EventKind::Normal };
+            tell(known, due, kind, "JobAlreadyActive", message);
             return;
         }
         (Concurrency::Replace, Some(_)) => active.iter().for_each(|it| drop(known.runs.remove(it))),

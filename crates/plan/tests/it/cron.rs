@@ -53,7 +53,7 @@ pub(crate) fn stack(text: &str) -> Stack {
 pub(crate) struct Clock {
     pub(crate) git: Stack,
     pub(crate) stage: Stage,
-    told: Vec<CronEvent>,
+    pub(crate) told: Vec<CronEvent>,
 }
 
 impl Clock {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use driftless_model::{Attempt, ContentId, Mount, MountSource, Stack, State, WorkloadName};
+use driftless_model::{Attempt, ContentId, EventKind, Mount, MountSource, Stack, State, WorkloadName};
+use driftless_plan::WaitReason;
 
 use crate::cron::{Clock, MINUTE, manifest, stack};
 
@@ -45,4 +46,28 @@ fn refused_run_goes_on_with_a_rotated_secret() {
     clock.stage.finishing.insert("long:1".to_owned());
     clock.until(MINUTE * 25);
     assert_eq!(clock.runs(), ["10", "20"]);
+}
+
+#[test]
+fn times_that_a_hanging_run_skips_are_reported() {
+    let mut clock = Clock::new(&manifest("*/10 * * * *", "long:1", "  concurrencyPolicy: Forbid"));
+    clock.until(MINUTE * 15);
+    let waits = |clock: &mut Clock| {
+        let plan = clock.round();
+        let skipped = plan.waits.iter().find(|wait| wait.is(WaitReason::RunSkipped));
+        skipped.map(ToString::to_string)
+    };
+    assert_eq!(waits(&mut clock), None);
+    clock.until(MINUTE * 35);
+    let found = waits(&mut clock).unwrap();
+    assert!(found.contains("was not run for") && found.contains("has not ended and runs since"), "{found}");
+    let skipped = clock.told.iter().filter(|event| event.reason == "JobAlreadyActive");
+    let kinds: Vec<EventKind> = skipped.map(|event| event.kind).collect();
+    assert_eq!(kinds, [EventKind::Normal, EventKind::Warning]);
+
+    clock.stage.finishing.insert("long:1".to_owned());
+    clock.until(MINUTE * 36);
+    assert_eq!(waits(&mut clock), None);
+    clock.until(MINUTE * 37);
+    assert_eq!(clock.runs(), ["10", "30"]);
 }

@@ -547,6 +547,16 @@ async fn rollouts_are_followed_and_asked_for() {
 }
 
 #[tokio::test]
+async fn delete_job_asks_for_its_workload() {
+    let it = served().await;
+    let said = it.said("delete job migrate").await;
+    assert_eq!(said, "job.batch \"migrate\" deleted\n");
+    assert_eq!(*it.seen.lock().unwrap(), [("orders".into(), RequestKind::DeleteJob("migrate.prod".into()))]);
+    let said = it.said("delete job").await;
+    assert!(said.contains("name the jobs: driftless delete job NAME"), "{said}");
+}
+
+#[tokio::test]
 async fn rollout_takes_a_workload_by_its_application() {
     let it = served().await;
     let said = it.said("rollout restart orders/web").await;

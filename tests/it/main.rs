@@ -77,6 +77,8 @@ mod last_plan;
 // The key of the database is lost.
 mod log_lines;
 mod lost_key;
+// Jobs that somebody deletes.
+mod deleted_jobs;
 // Hooks before and after a sync, and before a removal.
 mod hooks;
 // Variables that lie on the host.

@@ -375,6 +375,7 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
             | RequestKind::Forget
             | RequestKind::Restart(_)
             | RequestKind::CreateJob(..)
+            | RequestKind::DeleteJob(_)
             | RequestKind::Pause(_)
             | RequestKind::Unpause(_)
             | RequestKind::Scale(_)

@@ -71,6 +71,8 @@ pub enum RequestKind {
     Restart(WorkloadName),
     /// Begin a run of a CronJob now, with this name.
     CreateJob(WorkloadName, String),
+    /// Delete a Job with its containers: a run of a CronJob is over then, and a Job of the manifests is run again.
+    DeleteJob(WorkloadName),
     /// Pause the rollouts of one Deployment.
     Pause(WorkloadName),
     /// Continue the rollouts of one Deployment.
@@ -152,6 +154,7 @@ impl RequestKind {
             | Self::Adopt
             | Self::Restart(_)
             | Self::CreateJob(..)
+            | Self::DeleteJob(_)
             | Self::Pause(_)
             | Self::Unpause(_)
             | Self::Scale(_)
@@ -181,6 +184,7 @@ impl RequestKind {
             | Self::Adopt
             | Self::Restart(_)
             | Self::CreateJob(..)
+            | Self::DeleteJob(_)
             | Self::Pause(_)
             | Self::Unpause(_)
             | Self::Scale(_)

@@ -53,6 +53,11 @@ impl CompletedJobs {
         }
     }
 
+    /// Forgets a Job, so that it is run again.
+    pub fn remove(&mut self, name: &WorkloadName) {
+        self.0.remove(name);
+    }
+
     /// Remembers the Jobs that another agent saw completed, with the times at which it did.
     pub fn take_over(&mut self, others: &Self) {
         self.add(others);

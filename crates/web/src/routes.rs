@@ -331,6 +331,13 @@ fn requests_about_workloads() -> Vec<Operation> {
         )
         .accepts(),
         ask(
+            "/api/v1/applications/{name}/workloads/{workload}/delete",
+            post(workloads::delete_job),
+            "Delete a Job with its containers",
+            "delete job",
+        )
+        .accepts(),
+        ask(
             "/api/v1/applications/{name}/workloads/{workload}/pause",
             post(workloads::pause),
             "Pause the rollouts of a Deployment",

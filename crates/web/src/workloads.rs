@@ -64,6 +64,14 @@ pub(super) async fn create_job(
     ask(&shared, &caller, AppName(app), RequestKind::CreateJob(WorkloadName(workload), job)).await
 }
 
+pub(super) async fn delete_job(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Names(app, name): Names,
+) -> Result<Response, Error> {
+    ask(&shared, &caller, app, RequestKind::DeleteJob(WorkloadName(name))).await
+}
+
 pub(super) async fn pause(
     Caller(caller): Caller,
     State(shared): State<Shared>,

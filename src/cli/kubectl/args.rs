@@ -208,17 +208,20 @@ pub(in crate::cli) struct LogsArgs {
 }
 
 /// Replace pods at once: each is stopped and removed, and a new one is created, because Git still contains it.
+///
+/// A Job is deleted with its pods: a run of a CronJob is over then, and a Job in Git is run again.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  driftless delete pod shop-web-1")]
+  driftless delete pod shop-web-1
+  driftless delete job backup-29384756")]
 pub(in crate::cli) struct DeleteArgs {
-    /// pod NAME…, or pod/NAME…
+    /// pod NAME…, pod/NAME…, job NAME…, or job/NAME…
     #[arg(required = true, value_name = "POD")]
     pub(super) what: Vec<String>,
     #[command(flatten)]
     pub(super) scope: ScopeArgs,
-    /// Wait until the container is gone.
+    /// Wait until the container of a pod is gone.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(super) wait: bool,
     /// Maximum time to wait.

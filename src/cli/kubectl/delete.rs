@@ -1,4 +1,4 @@
-//! `driftless delete pod`: replaces an instance. Other objects are deleted in Git.
+//! `driftless delete pod` replaces an instance, and `driftless delete job` ends a run or runs a Job again. Other objects are deleted in Git.
 
 use tokio::time::Instant;
 
@@ -17,7 +17,7 @@ use driftless_web::Accepted;
 pub(in crate::cli) async fn delete(args: &DeleteArgs, context: &Context<'_>) -> Result<ExitStatus, CliError> {
     let wanted = Wanted::parse(&args.what)?;
     for it in &wanted {
-        if it.kinds != [Kind::Pod] {
+        if it.kinds != [Kind::Pod] && it.kinds != [Kind::Job] {
             let kinds: Vec<&str> = it.kinds.iter().map(|it| it.plural()).collect();
             let text = format!(
                 "{} are defined in Git: delete them there. To restart a workload: driftless rollout restart",
@@ -26,7 +26,8 @@ pub(in crate::cli) async fn delete(args: &DeleteArgs, context: &Context<'_>) -> 
             return Err(Error::Usage(text).into());
         }
         if it.name.is_none() {
-            return Err(Error::Usage("name the pods: driftless delete pod NAME…".to_owned()).into());
+            let (kinds, kind) = if it.kinds == [Kind::Job] { ("jobs", "job") } else { ("pods", "pod") };
+            return Err(Error::Usage(format!("name the {kinds}: driftless delete {kind} NAME…")).into());
         }
     }
     let client = Client::new(&args.server, context.environment)?;
@@ -36,6 +37,12 @@ pub(in crate::cli) async fn delete(args: &DeleteArgs, context: &Context<'_>) -> 
             exit_status = ExitStatus::Negative;
             continue;
         };
+        if target.kind == Kind::Job {
+            let route = target.route(&format!("/workloads/{}/delete", target.workload))?;
+            let _: Accepted = client.post(&route, None::<&()>).await?;
+            print(&format!("{} \"{}\" deleted\n", target.kind.qualified(), target.name))?;
+            continue;
+        }
         let id = |it: &serde_json::Value| at(it, "/status/containerStatuses/0/containerID");
         let before = id(&target.item);
         if before.is_empty() {

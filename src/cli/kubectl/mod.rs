@@ -1,4 +1,4 @@
-//! kubectl-compatible commands: `get`, `describe`, `rollout`, `logs`, `delete pod`, `create job`. They are clients of the
+//! kubectl-compatible commands: `get`, `describe`, `rollout`, `logs`, `delete pod`, `delete job`, `create job`. They are clients of the
 //! agent's API and print its objects in kubectl's columns and wording. `docs/kubectl.md` describes the mapping.
 //!
 //! There is no context and therefore no current namespace: without `-n`, the commands look in all namespaces.

@@ -57,6 +57,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             RequestKind::Adopt => self.adopt().await,
             RequestKind::Restart(name) => self.restart(name).await,
             RequestKind::CreateJob(from, name) => self.create_job(from, name).await,
+            RequestKind::DeleteJob(name) => self.delete_job(name).await,
             RequestKind::Pause(name) => self.pause(name),
             RequestKind::Unpause(name) => self.unpause(name),
             RequestKind::Scale(scale) => self.scale(scale),

@@ -113,6 +113,7 @@ fn advice(kind: &RequestKind) -> Option<&'static str> {
             Some("canaries are not supported with `engine: swarm` yet")
         }
         RequestKind::CreateJob(..)
+        | RequestKind::DeleteJob(_)
         | RequestKind::Adopt
         | RequestKind::Restart(_)
         | RequestKind::UpdateImages

@@ -1,13 +1,13 @@
-//! Requests about one workload or one instance: restart, delete, pause and unpause. They are stored in the record, so
-//! that they outlive the agent.
+//! Requests about one workload or one instance: restart, delete, pause and unpause; and the deletion of a Job. They are
+//! stored in the record, so that they outlive the agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
 use driftless_model::{
-    ContainerId, EngineKind, Instance, InstanceId, JobRecord, Kind, Replacement, Stack, Workload,
-    WorkloadName,
+    ContainerId, EngineKind, Instance, InstanceId, JobRecord, Kind, Record, Replacement, Stack, State,
+    Timestamp, Workload, WorkloadName,
 };
 use driftless_plan as plan;
 
@@ -27,6 +27,8 @@ struct Replaceable {
     has_failed: bool,
     /// It failed, and is not started again.
     has_ended: bool,
+    /// When it ended, if it is down.
+    finished: Option<Timestamp>,
 }
 
 /// A workload with the kind of its Kubernetes object.
@@ -112,6 +114,46 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         self.accept_for([workload.clone()], record)?;
         let message = "deletion requested; another instance takes its place, because Git asks for it";
         self.event("Killing", name, message);
+        Ok(Answer::Accepted)
+    }
+
+    /// Deletes a Job with its containers. A run of a CronJob is over then. A Job of the manifests is run again, because Git asks for it.
+    pub(super) async fn delete_job(&mut self, name: &WorkloadName) -> Result<Answer, RequestError> {
+        let target = self.active_target()?;
+        let workloads = workloads_of(&target.stack, name);
+        let first = workloads.first().and_then(|first| target.stack.workloads.get(first));
+        let Some(job) = first.and_then(Workload::job) else {
+            let app = self.context.name();
+            return Err(RequestError::Refused(format!("{app} has no Job `{name}`")));
+        };
+        if job.hook.is_some() {
+            return Err(RequestError::Refused(format!(
+                "{name} is the run of a hook, which a sync waits for: the next commit ends it, and its deadline"
+            )));
+        }
+        let is_swarm = target.policy.engine == EngineKind::Swarm;
+        let (record, message) = if let Some(cron) = &job.cron {
+            if is_swarm {
+                self.led_swarm(&target, "runs of CronJobs are deleted").await?;
+            }
+            let mut record = self.record.get().clone();
+            if let Some(known) = record.crons.get_mut(cron) {
+                known.runs.remove(name);
+            }
+            (record, "deletion of the run requested")
+        } else if is_swarm {
+            return Err(RequestError::Refused(format!(
+                "{name} is a Job of a Swarm, which is not deleted by request: change its template in Git"
+            )));
+        } else {
+            let instances = self.replaceable(&target).await?;
+            let own = |replaceable: &&Replaceable| workloads.contains(&replaceable.instance.workload);
+            let mut record = self.record.get().clone();
+            restart_job(&mut record, &job.of, instances.iter().filter(own));
+            (record, "deletion requested; it is run again, because Git asks for it")
+        };
+        self.accept_for(workloads, record)?;
+        self.event("Killing", name.as_str(), message);
         Ok(Answer::Accepted)
     }
 
@@ -221,8 +263,30 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             instance: instance.instance.clone(),
             has_failed: plan::has_failed(record, &observed, &target.stack, &target.policy, instance, now),
             has_ended: plan::has_ended_for_good(record, &observed, &target.stack, instance),
+            finished: match instance.state {
+                State::Exited { finished, .. } => Some(finished),
+                _ => None,
+            },
         });
         Ok(replaceable.collect())
+    }
+}
+
+/// Forgets the progress of a Job, and has its containers replaced.
+fn restart_job<'r>(
+    record: &mut Record,
+    name: &WorkloadName,
+    instances: impl Iterator<Item = &'r Replaceable>,
+) {
+    let mut counted = BTreeMap::new();
+    for instance in instances {
+        record.replaced.insert(instance.id.clone(), Replacement::Delete);
+        counted.extend(instance.finished.map(|finished| (instance.id.clone(), finished)));
+    }
+    record.completed_jobs.remove(name);
+    if let Some(job) = record.jobs.get_mut(name) {
+        let JobRecord { spec, manifest, specs, .. } = std::mem::take(job);
+        *job = JobRecord { spec, manifest, specs, counted, ..JobRecord::default() };
     }
 }
 

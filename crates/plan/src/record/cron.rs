@@ -133,7 +133,7 @@ fn tidy(known: &mut CronRecord, cron: &Cron, record: &Record, now: Option<Timest
 }
 
 /// Renews the template of runs of which no container has run, because their image cannot be pulled, or the engine refuses to
-/// create or start one. Git may contain the repair, and no user can delete such a run.
+/// create or start one. Git may contain the repair.
 fn renew(known: &mut CronRecord, template: Subject<'_>, stack: &Stack, record: &Record) {
     let object = stack.inventory.workloads.get(template.name);
     let is_missing =

@@ -196,7 +196,10 @@ fn has_run(observed: &Observed, workload: &Workload, instance: &Instance) -> boo
 /// Every end counts once, known by when it was; what somebody or the engine's shutdown brought about does not.
 fn count(job: &mut JobRecord, record: &Record, observed: &Observed, part: JobPart<'_>, instance: &Instance) {
     if standing::is_completed(record, observed, part.subject.workload, instance) {
-        if job.done.insert(part.job.ordinal) {
+        // The end of a Job that was deleted is not one of the Job that takes its place.
+        let known = job.counted.get(&instance.id);
+        let is_known = matches!(instance.state, State::Exited { finished, .. } if known == Some(&finished));
+        if !is_known && job.done.insert(part.job.ordinal) {
             job.streak = 0;
         }
         return;

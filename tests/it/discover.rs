@@ -743,6 +743,40 @@ fn write_below(root: &std::path::Path, path: &str, text: &str) {
     std::fs::write(path, text).unwrap();
 }
 
+/// Docker Compose mounts what the link leads to.
+#[test]
+fn mount_through_a_link_out_of_the_repository_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let mounts = ["./data:/a", "./data:/a:ro", "./disk/films:/a", "./gone/x:/a", "./inside:/a", "./new:/a"];
+    for (number, mount) in mounts.iter().enumerate() {
+        let text = format!("services: {{web: {{image: 'web:1', volumes: ['{mount}']}}}}\n");
+        write_below(root, &format!("shop{number}/compose.yaml"), &text);
+        for (target, name) in
+            [("/mnt/tank", "data"), ("../../disk", "disk"), ("nothing", "gone"), ("../films", "inside")]
+        {
+            std::os::unix::fs::symlink(target, root.join(format!("shop{number}/{name}"))).unwrap();
+        }
+    }
+    write_below(root, "films/a.txt", "a");
+    let files = driftless_git::Directory::open(root).unwrap();
+    let errors = |number: usize| -> Vec<String> {
+        let spec = AppSpec::compose("shop", &[&format!("shop{number}/compose.yaml")]);
+        let findings = render(&files, &spec).findings;
+        findings.iter().filter(|it| it.is_error()).map(ToString::to_string).collect()
+    };
+    for (number, link) in [(0, "data"), (1, "data"), (2, "disk"), (3, "gone")] {
+        let found = errors(number);
+        let sentence = format!("`shop{number}/{link}` is a symbolic link to `");
+        assert!(found.len() == 1 && found[0].contains(&sentence), "{}: {found:?}", mounts[number]);
+        assert!(found[0].contains(&format!("shop{number}/compose.yaml:1:")), "{found:?}");
+    }
+    assert!(
+        errors(4).is_empty() && errors(5).is_empty(),
+        "a link within the repository, and a folder of the container"
+    );
+}
+
 /// Applications behind links, as the folder of a host has them.
 #[test]
 fn manifest_that_is_a_broken_link_is_an_error() {

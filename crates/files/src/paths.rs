@@ -15,6 +15,11 @@ pub fn join(folder: &str, path: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
+/// A path and the folders above it, without the root.
+pub fn at_and_above(path: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(path), |path| Some(parent(path))).take_while(|path| !path.is_empty())
+}
+
 /// The folder that contains a path; empty for the root.
 pub fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(folder, _)| folder)

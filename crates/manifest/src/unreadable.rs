@@ -50,24 +50,19 @@ pub(crate) fn read_error(files: &dyn Files, path: &str) -> Finding {
 
 /// The error about a path that is or passes a link which cannot be followed, or a submodule.
 pub(crate) fn unread_at_or_above(files: &dyn Files, path: &str) -> Option<Finding> {
-    let link = at_and_above(path).find_map(|path| broken_link(files, path).ok().flatten());
+    let link = paths::at_and_above(path).find_map(|path| broken_link(files, path).ok().flatten());
     link.or_else(|| submodule_at_or_above(files, path))
 }
 
 /// The error about a path that is or passes a submodule.
 pub(crate) fn submodule_at_or_above(files: &dyn Files, path: &str) -> Option<Finding> {
-    let mut all = at_and_above(path);
+    let mut all = paths::at_and_above(path);
     all.find(|path| matches!(files.entry(path), Ok(Some(Entry::Submodule)))).map(unread_submodule)
 }
 
 /// The error about a submodule that is not fetched.
 pub(crate) fn unread_submodule(path: &str) -> Finding {
     error(path, Missed::Submodule.message()).help(Missed::Submodule.advice())
-}
-
-/// A path and the folders above it, without the root.
-fn at_and_above(path: &str) -> impl Iterator<Item = &str> {
-    std::iter::successors(Some(path), |path| Some(paths::parent(path))).take_while(|path| !path.is_empty())
 }
 
 /// Whether an application that was found in a folder may be missing because a path cannot be read: it was the folder, or above it, or

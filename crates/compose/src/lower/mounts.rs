@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use driftless_files::{AppSpec, Budget, Files, ReadError, files::Entry};
+use driftless_files::{AppSpec, Budget, Files, ReadError, broken_link, files::Entry, paths::at_and_above};
 use driftless_model::{
     Access, Content, ContentId, ContentTree, Contents, EngineKind, Finding, Mount, MountSource,
 };
@@ -373,6 +373,9 @@ impl<'a> MountedFiles<'a> {
                 self.overwritten.push(placed.with(resolved.clone()));
             }
         }
+        if !is_tracked {
+            self.refuse_dead_end(&resolved)?;
+        }
         if !is_tracked && !create {
             return Err(self.missing(&resolved));
         }
@@ -390,6 +393,25 @@ impl<'a> MountedFiles<'a> {
             warnings.push(format!("`{resolved}` is not in the repository, so an empty folder is mounted"));
         }
         Ok(MountSource::AppFolder(inside))
+    }
+
+    /// Refuses a path that is or passes a link out of the repository, to nothing or into a submodule. Docker Compose mounts what the
+    /// link leads to, and an empty folder in its place would look like lost data.
+    fn refuse_dead_end(&self, path: &str) -> Result<(), String> {
+        for place in at_and_above(path) {
+            if let Some(link) = broken_link(self.files, place).map_err(|error| error.to_string())? {
+                return Err(format!(
+                    "`{place}` {}: write the path on the host that it stands for",
+                    link.message
+                ));
+            }
+            if matches!(self.files.entry(place), Ok(Some(Entry::Submodule))) {
+                return Err(format!(
+                    "`{place}` is a submodule, and submodules are not read: set `submodules: true`"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The service that writes to a path that is mounted read-only, to something in it or to a folder that it is in. If there are

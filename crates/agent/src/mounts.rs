@@ -12,11 +12,11 @@ use driftless_files::AppSpec;
 use driftless_git as git;
 use driftless_git::CommitSource;
 use driftless_model::{
-    AppName, CommitId, Container, ContentId, Contents, EngineKind, Instance, MountSource, NestedMount,
-    Observed, Record, Stack, StackHash, Timestamp, Workload, WorkloadName,
+    AppName, CommitId, Container, ContentId, Contents, EngineKind, EventKind, Instance, MountSource,
+    NestedMount, Observed, Record, Stack, StackHash, Timestamp, Workload, WorkloadName,
 };
 use driftless_store as store;
-use driftless_store::LackingSecrets;
+use driftless_store::{AppFileChange, LackingSecrets, Prepared};
 
 use crate::{
     context::AppContext,
@@ -63,6 +63,8 @@ pub(crate) struct Mounts {
     prepared: Option<PreparedMounts>,
     /// The application's folder may be on a disk of its own, such as a network share.
     disk: DiskTurn,
+    /// The files that have left Git while they are mounted, which were reported.
+    left_git: Vec<AppFileChange>,
 }
 
 /// A stack whose mounted files were on the disk at a time.
@@ -153,14 +155,16 @@ impl Mounts {
         // A failure may come after some of the files: then also those of the stack before have to be written again.
         self.prepared = None;
         let mut written = write((context, disk), &stack, Arc::clone(&rendered.contents), kept.clone()).await;
+        let mut changes = Vec::new();
         // After a time-out the write goes on, and a second one would wait for it as long.
-        if !written.as_ref().is_ok_and(LackingSecrets::is_empty)
+        if !written.as_ref().is_ok_and(|it| it.lacking.is_empty())
             && !disk.is_taken()
             && let Some(repository) = repository
         {
             // Secrets are kept in memory only, and those of an older commit are not among the newest commit's: render
             // the older commit once more.
             let again = contents_of(repository, &target.commit.id, rendered.spec.clone()).await;
+            changes = written.as_mut().map(|it| std::mem::take(&mut it.changes)).unwrap_or_default();
             written = match (again, written) {
                 (Ok(again), _) => write((context, disk), &stack, Arc::new(again), kept.clone()).await,
                 (Err(again), Err(error)) => Err(format!("{error}; {}", chain(&again))),
@@ -171,7 +175,9 @@ impl Mounts {
                 }
             };
         }
-        let LackingSecrets { mounted: mut lacking, logins } = written?;
+        changes.extend(written.as_mut().map(|it| std::mem::take(&mut it.changes)).unwrap_or_default());
+        report(context, &mut self.left_git, changes);
+        let LackingSecrets { mounted: mut lacking, logins } = written?.lacking;
         // A Swarm creates its secrets from the files of all its services.
         if target.policy.engine == EngineKind::Swarm
             && let Some(id) = lacking.values().next()
@@ -206,6 +212,38 @@ impl Mounts {
             is_without_folder: awaited.is_some(),
         });
         Ok(MountedFiles { lacking, awaited })
+    }
+}
+
+/// Says once what users may look for.
+fn report(context: &AppContext, known: &mut Vec<AppFileChange>, changes: Vec<AppFileChange>) {
+    let has_left = |change: &AppFileChange| matches!(change, AppFileChange::LeftGit { .. });
+    for change in &changes {
+        if !(has_left(change) && known.contains(change)) {
+            let (reason, message) = words(change);
+            context.event(EventKind::Warning, reason, context.name().as_str(), &message);
+        }
+    }
+    *known = changes.into_iter().filter(has_left).collect();
+}
+
+/// The reason and the message of the event about a file.
+fn words(change: &AppFileChange) -> (&'static str, String) {
+    match change {
+        AppFileChange::Kept { path, at } => (
+            "FileKept",
+            format!(
+                "`{path}` was changed by a container, and this commit changes it too: the version of Git has replaced it, and the \
+                 former one is `{at}` in the folder of the application"
+            ),
+        ),
+        AppFileChange::LeftGit { path } => (
+            "FileLeftGit",
+            format!(
+                "`{path}` is mounted, and Git does not have it any more: the copy that containers have stays. Bring the file back, or \
+                 remove its mount"
+            ),
+        ),
     }
 }
 
@@ -323,7 +361,7 @@ async fn write(
     stack: &Arc<Stack>,
     contents: Arc<Contents>,
     in_use: BTreeSet<String>,
-) -> Result<LackingSecrets, String> {
+) -> Result<Prepared, String> {
     let (directory, stack) = (context.contents().clone(), Arc::clone(stack));
     let folder = directory.app_folder(context.name());
     disk.write(&folder, move || directory.prepare(&stack, &contents, &in_use)).await

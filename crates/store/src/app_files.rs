@@ -6,6 +6,8 @@
 //! stays in the folder and in the list until they are gone. The list is also written before the first copy, so that copies which
 //! were interrupted are made again. The content of the folder is not trusted: see [`safe_path`].
 //!
+//! If a commit changes a file that a container has changed, the version of Git takes its place, and the former one is kept under another name.
+//!
 //! A file is replaced at once by a rename, but one that is itself mounted is overwritten: the engine mounts its inode, so a running
 //! container would not see another file in its place.
 
@@ -25,6 +27,7 @@ use std::{
 use rustix::fs::OFlags;
 
 use crate::{
+    app_file_change::AppFileChange,
     contents::{ContentDir, Visibility, fail},
     error::Error,
     overwrite::overwrite_bytes,
@@ -43,6 +46,12 @@ const LIST: &str = ".files.json";
 /// The largest tracked file: those of an application have at most so many bytes together. A container may have let its copy
 /// grow to any size.
 const LARGEST: u64 = 64 << 20;
+
+/// The end of the name of a file that a container had changed and a commit has replaced.
+const KEPT: &str = ".driftless-kept";
+
+/// The versions of one file that are kept. Then the last one is replaced.
+const MOST_KEPT: u32 = 9;
 
 /// The copied files by path.
 type Copied = BTreeMap<String, CopiedFile>;
@@ -125,9 +134,10 @@ impl ContentDir {
     }
 
     /// Copies the files that have changed in Git since the last copy, and those that are missing. A file that a container
-    /// has changed stays as it is until it changes in Git. A file that has left Git is removed if it is still the copied
-    /// one. Other files are never changed. `mounted` has the paths that the stack mounts, and `in_use` those that present
-    /// containers mount: a file there stays as long as the stack has no other use for its place.
+    /// has changed stays as it is until it changes in Git; then it is kept under another name. A file that has left Git is removed if
+    /// it is still the copied one, unless the stack mounts the file itself. Other files are never changed. `mounted` has the paths
+    /// that the stack mounts, and `in_use` those that present containers mount: a file there stays as long as the stack has no other
+    /// use for its place.
     ///
     /// Of an application that is removed, the list keeps the copies that containers have changed. If it comes back, or another one goes
     /// on with its folder, they are not replaced by what Git had then as well.
@@ -142,11 +152,11 @@ impl ContentDir {
         mounted: &BTreeSet<&str>,
         in_use: &BTreeSet<String>,
         contents: &Contents,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<AppFileChange>, Error> {
         let list = self.applications.join(format!("{app}{LIST}"));
         let read = read_list(&list).map_err(fail("read the list of copied files", &list))?;
         if files.is_empty() && read.as_ref().is_none_or(Copied::is_empty) {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let folder = self.create_app_folder(app)?;
         let tracked = self.tracked(files, contents)?;
@@ -157,14 +167,29 @@ impl ContentDir {
         let is_damaged = read.is_none();
         let before = read.unwrap_or_else(|| self.presumed_copies(&list, &folder, &tracked));
         let begun = begun(&before, &tracked);
+        let state = |path: &str| EntryState {
+            is_known: begun.get(path).is_some_and(CopiedFile::is_whole),
+            is_mounted: mounted.contains(path) || in_use.contains(path),
+        };
+        let mut unexpected: Vec<AppFileChange> = Vec::new();
+        // Before the list says that they are replaced: if one cannot be kept, its commit can be taken back.
+        for (path, file) in tracked.iter().filter(|(path, _)| !state(path).is_known) {
+            let kept = keep_change(&folder, path, before.get(path), (file, state(path).is_mounted));
+            let kept = kept.map_err(path_error(&folder.join(path)))?;
+            unexpected.extend(kept.map(|at| AppFileChange::Kept { path: path.clone(), at }));
+        }
         if is_damaged || begun != before {
             write_list(&list, &begun)?;
         }
         let is_kept = |path: &str| {
-            is_mounted(path, in_use) && !is_needed(path, mounted) && !is_in_the_way(path, &tracked)
+            let is_used = mounted.contains(path) || (is_mounted(path, in_use) && !is_needed(path, mounted));
+            is_used && !is_in_the_way(path, &tracked)
         };
         let left = begun.iter().filter(|(path, _)| !tracked.contains_key(*path));
         let (kept, left): (Vec<_>, Vec<_>) = left.partition(|(path, _)| is_kept(path));
+        for (path, _) in kept.iter().filter(|(path, _)| mounted.contains(path.as_str())) {
+            unexpected.push(AppFileChange::LeftGit { path: (*path).clone() });
+        }
         let mounts_nothing = files.is_empty() && mounted.is_empty();
         let mut changed = Copied::new();
         // First of all: a file may be in the way of a folder with the same name, and the other way round.
@@ -176,15 +201,15 @@ impl ContentDir {
             remove_empty_parents(&folder, path, &tracked).map_err(path_error(&folder.join(path)))?;
         }
         for (path, file) in &tracked {
-            let is_known = begun.get(path).is_some_and(CopiedFile::is_whole);
-            let is_mounted = mounted.contains(path.as_str()) || in_use.contains(path);
-            let state = EntryState { is_known, is_mounted };
-            sync_file(&folder, path, file, state).map_err(path_error(&folder.join(path)))?;
+            sync_file(&folder, path, file, state(path)).map_err(path_error(&folder.join(path)))?;
         }
         let kept = kept.into_iter().map(|(path, copied)| (path.clone(), copied.clone()));
         let whole = tracked.into_iter().map(|(path, file)| (path, CopiedFile::Whole(file.id)));
         let copied: Copied = kept.chain(changed).chain(whole).collect();
-        if copied == begun { Ok(()) } else { write_list(&list, &copied) }
+        if copied != begun {
+            write_list(&list, &copied)?;
+        }
+        Ok(unexpected)
     }
 
     /// The first of these paths in the application's own folder that is missing although containers mount it: the disk with its files
@@ -421,6 +446,80 @@ fn sync_file(folder: &Path, path: &str, tracked: &TrackedFile, state: EntryState
     })
 }
 
+/// Keeps what is at the place of a tracked file under another name, if it is neither the former copy nor the next one. Returns its path.
+fn keep_change(
+    folder: &Path,
+    path: &str,
+    copied: Option<&CopiedFile>,
+    (next, is_mounted): (&TrackedFile, bool),
+) -> Result<Option<String>, PathError> {
+    let (name, parents) = file_parts(path)?;
+    // Something else may still be in the place of its folder.
+    let Ok(Some(parent)) = Folder::open(folder)?.find(&parents) else { return Ok(None) };
+    let entry = parent.entry(name);
+    let Some(found) = fs::symlink_metadata(&entry).ok().filter(fs::Metadata::is_file) else {
+        return Ok(None);
+    };
+    let bytes = read_bytes(&entry);
+    // A start script may have changed its mode.
+    let mut ids = bytes.iter().flat_map(|(bytes, _)| [true, false].map(|mode| file_id(bytes, mode)));
+    if ids.any(|id| id == next.id || copied.is_some_and(|copied| copied.may_be(&id))) {
+        return Ok(None);
+    }
+    let id = bytes.map(|(bytes, executable)| file_id(&bytes, executable));
+    let names = (1..=MOST_KEPT).map(|number| match number {
+        1 => format!("{name}{KEPT}"),
+        _ => format!("{name}{KEPT}-{number}"),
+    });
+    let mut last = String::new();
+    for kept in names {
+        let place = parent.entry(&kept);
+        let is_free = match fs::symlink_metadata(&place) {
+            // An earlier try kept it.
+            Ok(other) if other.ino() == found.ino() || (id.is_some() && read_id(&place) == id) => {
+                return Ok(Some(sibling(path, &kept)));
+            }
+            Ok(_) => false,
+            Err(_) => true,
+        };
+        last = kept;
+        if is_free {
+            break;
+        }
+    }
+    let place = parent.entry(&last);
+    let keep = || -> io::Result<()> {
+        let _ = fs::remove_file(&place);
+        // The inode of a mounted file is overwritten. Any other one is replaced, and stays under the other name.
+        if !is_mounted && fs::hard_link(&entry, &place).is_ok() {
+            return parent.sync();
+        }
+        if found.len() > LARGEST {
+            let why = "a container has changed it and it is too large to be kept: move it away, or undo the change in Git";
+            return Err(io::Error::other(why));
+        }
+        // A container may have put a link there since.
+        let flags = O_NONBLOCK | OFlags::NOFOLLOW.bits().cast_signed();
+        let from = OpenOptions::new().read(true).custom_flags(flags).open(&entry)?;
+        let mut to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&place)?;
+        io::copy(&mut from.take(LARGEST), &mut to)?;
+        fchown(&to, Some(found.uid()), Some(found.gid()))?;
+        to.set_permissions(found.permissions())?;
+        to.sync_all()?;
+        parent.sync()
+    };
+    keep().map_err(|source| PathError::Io {
+        doing: "keep the version that a container has changed of",
+        source,
+    })?;
+    Ok(Some(sibling(path, &last)))
+}
+
+/// The path of another file in the same folder.
+fn sibling(path: &str, name: &str) -> String {
+    path.rsplit_once('/').map_or_else(|| name.to_owned(), |(folder, _)| format!("{folder}/{name}"))
+}
+
 /// Opens a file to overwrite it. `None`: the path has no file, it has another name too, or it cannot be overwritten, such as a
 /// program that runs.
 fn open_inode(path: &Path) -> Option<File> {
@@ -494,6 +593,15 @@ fn present_id(folder: &Path, path: &str) -> Option<ContentId> {
 
 /// The digest of a file. `None` if it is not a readable file, or larger than any tracked one.
 fn read_id(path: &Path) -> Option<ContentId> {
+    read_bytes(path).map(|(bytes, executable)| file_id(&bytes, executable))
+}
+
+fn file_id(bytes: &Arc<[u8]>, executable: bool) -> ContentId {
+    Content::File { bytes: Arc::clone(bytes), executable }.id()
+}
+
+/// The bytes of a file, and whether it is executable. `None` as for [`read_id`].
+fn read_bytes(path: &Path) -> Option<(Arc<[u8]>, bool)> {
     let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path).ok()?;
     let found = file.metadata().ok().filter(fs::Metadata::is_file)?;
     if found.len() > LARGEST {
@@ -501,7 +609,7 @@ fn read_id(path: &Path) -> Option<ContentId> {
     }
     let mut bytes = Vec::new();
     file.take(LARGEST + 1).read_to_end(&mut bytes).ok()?;
-    Some(Content::File { bytes: bytes.into(), executable: found.permissions().mode() & 0o111 != 0 }.id())
+    Some((bytes.into(), found.permissions().mode() & 0o111 != 0))
 }
 
 /// Whether an entry of `applications` is the list of copied files of an application. No name of an application has a dot.

@@ -15,6 +15,7 @@ use std::{
 };
 
 use crate::{
+    app_file_change::AppFileChange,
     error::Error,
     safe_path::{self, OPEN_FOLDER},
     state_dir::StateDir,
@@ -85,6 +86,15 @@ pub struct LackingSecrets {
     pub logins: BTreeSet<ContentId>,
 }
 
+/// The outcome of [`ContentDir::prepare`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prepared {
+    /// The secrets that could not be written.
+    pub lacking: LackingSecrets,
+    /// The files that users may look for.
+    pub changes: Vec<AppFileChange>,
+}
+
 impl LackingSecrets {
     /// Whether the host has all secrets.
     pub fn is_empty(&self) -> bool {
@@ -127,8 +137,8 @@ impl ContentDir {
 
     /// Writes everything that a stack mounts: public and secret contents, the files of the application's own folder, and the
     /// folders that it mounts. A content that is on the disk need not be in `contents`, so that a rollback works without
-    /// Git. `in_use` has the paths in the application's own folder that present containers mount. Returns the secrets
-    /// that are lacking: the workloads that do not mount them can start.
+    /// Git. `in_use` has the paths in the application's own folder that present containers mount. Workloads that do not mount a
+    /// lacking secret can start.
     ///
     /// # Errors
     ///
@@ -138,11 +148,12 @@ impl ContentDir {
         stack: &Stack,
         contents: &Contents,
         in_use: &BTreeSet<String>,
-    ) -> Result<LackingSecrets, Error> {
+    ) -> Result<Prepared, Error> {
         for id in stack.app_files.values() {
             self.provide(id, contents, Visibility::Public)?;
         }
-        self.sync_app_files(&stack.app, &stack.app_files, &stack.app_folders(), in_use, contents)?;
+        let changes =
+            self.sync_app_files(&stack.app, &stack.app_files, &stack.app_folders(), in_use, contents)?;
         let mut lacking = LackingSecrets::default();
         for (name, workload) in &stack.workloads {
             match self.prepare_one(stack, workload, contents) {
@@ -162,7 +173,7 @@ impl ContentDir {
                 }
             }
         }
-        Ok(lacking)
+        Ok(Prepared { lacking, changes })
     }
 
     fn prepare_one(&self, stack: &Stack, workload: &Workload, contents: &Contents) -> Result<(), Error> {

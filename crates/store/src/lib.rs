@@ -29,6 +29,7 @@
 
 mod agent_id;
 mod agent_update;
+mod app_file_change;
 mod app_files;
 mod applications;
 mod archive;
@@ -70,10 +71,11 @@ mod written_folder;
 
 pub use agent_id::former_agents;
 pub use agent_update::{AgentUpdateNotes, EndedAgentUpdate};
+pub use app_file_change::AppFileChange;
 pub use archive::{RestoreOptions, Restored, back_up, restore};
 pub use commit_statuses::StoredStatus;
 pub use containers::InspectedContainers;
-pub use contents::{ContentDir, LackingSecrets, Visibility};
+pub use contents::{ContentDir, LackingSecrets, Prepared, Visibility};
 pub use deliveries::DeliveryState;
 pub use error::Error;
 pub use fleet::{

@@ -14,7 +14,7 @@ use driftless_model::{
     Access, Content, ContentId, Contents, InPlace, InstanceId, Job, MountSource, OnChange, WorkloadKind,
     in_place_of, in_place_path,
 };
-use driftless_store::{ContentDir, Error, LackingSecrets, StateDir, Visibility};
+use driftless_store::{AppFileChange, ContentDir, Error, LackingSecrets, StateDir, Visibility};
 
 use super::*;
 
@@ -51,6 +51,16 @@ impl Files {
 
     /// Syncs tracked files while containers mount these paths.
     fn sync_in_use(&self, files: &[(&str, &str)], mounted: &[&str], in_use: &[&str]) -> Result<(), Error> {
+        self.changes(files, mounted, in_use).map(drop)
+    }
+
+    /// The same, with the files that users may look for.
+    fn changes(
+        &self,
+        files: &[(&str, &str)],
+        mounted: &[&str],
+        in_use: &[&str],
+    ) -> Result<Vec<AppFileChange>, Error> {
         let (ids, contents) = tracked(files);
         let in_use = in_use.iter().map(|path| (*path).to_owned()).collect();
         self.dir.sync_app_files(&shop(), &ids, &mounted.iter().copied().collect(), &in_use, &contents)
@@ -341,13 +351,13 @@ fn missing_secret_of_an_old_cron_run_blocks_nothing() {
     run.kind =
         WorkloadKind::Job(Job { cron: Some("report".into()), fresh: true, ..Job::once("report-1".into()) });
     wanted.workloads.insert("report-1".into(), run.clone());
-    assert!(files.dir.prepare(&wanted, &contents, &BTreeSet::new()).unwrap().is_empty());
+    assert!(files.dir.prepare(&wanted, &contents, &BTreeSet::new()).unwrap().lacking.is_empty());
     assert!(files.dir.path(&now, Visibility::Secret).exists());
     // Another workload of an older revision waits, and the rest does not.
     run.kind = WorkloadKind::Replicas;
     wanted.workloads.insert("a-report".into(), run);
     fs::remove_dir_all(files.dir.folder(Visibility::Secret)).unwrap();
-    let lacking = files.dir.prepare(&wanted, &contents, &BTreeSet::new()).unwrap();
+    let lacking = files.dir.prepare(&wanted, &contents, &BTreeSet::new()).unwrap().lacking;
     let mounted = BTreeMap::from([("a-report".into(), before)]);
     assert_eq!(lacking, LackingSecrets { mounted, ..LackingSecrets::default() });
     assert!(files.dir.path(&now, Visibility::Secret).exists());
@@ -378,7 +388,7 @@ fn missing_login_of_a_registry_leaves_mounted_secrets_written() {
     for workload in wanted.workloads.values_mut() {
         workload.pull_secrets.insert(login.clone());
     }
-    let lacking = files.dir.prepare(&wanted, &contents, &BTreeSet::new()).unwrap();
+    let lacking = files.dir.prepare(&wanted, &contents, &BTreeSet::new()).unwrap().lacking;
     let logins = BTreeSet::from([login]);
     assert_eq!(lacking, LackingSecrets { logins, ..LackingSecrets::default() });
     assert!(files.dir.path(&mounted, Visibility::Secret).exists());
@@ -571,6 +581,71 @@ fn copies_that_only_older_containers_mount_stay() {
     assert!(files.exists("site/a"));
     files.sync(&[]).unwrap();
     assert!(!files.exists("site/a"), "no container mounts it any more");
+}
+
+/// The engine would mount a folder in its place, and a new file would have another inode.
+#[test]
+fn mounted_file_that_leaves_git_stays() {
+    let files = Files::new();
+    files.sync_mounted(&[("a.conf", "1"), ("site/b", "1")], &["a.conf", "site"]).unwrap();
+    let inode = || fs::metadata(files.folder().join("a.conf")).unwrap().ino();
+    let before = inode();
+    let left = [AppFileChange::LeftGit { path: "a.conf".to_owned() }];
+    for _ in 0..2 {
+        assert_eq!(files.changes(&[], &["a.conf", "site"], &[]).unwrap(), left);
+        assert_eq!((files.text("a.conf"), inode(), files.exists("site/b")), ("1".to_owned(), before, false));
+    }
+    assert_eq!(files.changes(&[("a.conf", "2")], &["a.conf"], &[]).unwrap(), []);
+    assert_eq!((files.text("a.conf"), inode()), ("2".to_owned(), before), "it is followed again");
+    files.sync(&[]).unwrap();
+    assert!(!files.exists("a.conf"), "nothing mounts it any more");
+}
+
+#[test]
+fn version_that_a_container_has_changed_is_kept_once() {
+    for mounted in [&[][..], &["conf/a"]] {
+        let files = Files::new();
+        let text = |path: &str| files.text(path);
+        let sync = |version: &str| files.changes(&[("conf/a", version)], mounted, &[]).unwrap();
+        let kept = |at: &str| [AppFileChange::Kept { path: "conf/a".to_owned(), at: at.to_owned() }];
+        assert_eq!((sync("1"), sync("2")), (Vec::new(), Vec::new()), "nobody has changed it");
+        assert_eq!(fs::read_dir(files.folder().join("conf")).unwrap().count(), 1);
+        fs::write(files.folder().join("conf/a"), "edited").unwrap();
+        assert_eq!((sync("2"), text("conf/a").as_str()), (Vec::new(), "edited"), "Git has not changed it");
+        assert_eq!(sync("3"), kept("conf/a.driftless-kept"));
+        assert_eq!((text("conf/a"), text("conf/a.driftless-kept")), ("3".to_owned(), "edited".to_owned()));
+        // The same change again is there already, and another one has a name of its own.
+        fs::write(files.folder().join("conf/a"), "edited").unwrap();
+        assert_eq!(sync("4"), kept("conf/a.driftless-kept"));
+        for (number, version) in (5..20).enumerate() {
+            fs::write(files.folder().join("conf/a"), format!("edited {version}")).unwrap();
+            let at = format!("conf/a.driftless-kept-{}", (number + 2).min(9));
+            assert_eq!(
+                (sync(&version.to_string()), text(&at)),
+                (kept(&at).into(), format!("edited {version}"))
+            );
+        }
+        // A container may have made before what a commit adds.
+        fs::write(files.folder().join("conf/new"), "of a container").unwrap();
+        files.sync(&[("conf/a", "19"), ("conf/new", "of Git")]).unwrap();
+        assert_eq!(text("conf/new.driftless-kept"), "of a container");
+    }
+}
+
+#[test]
+fn commit_of_a_file_too_large_to_be_kept_can_be_taken_back() {
+    let files = Files::new();
+    files.sync_mounted(&[("db", "1")], &["db"]).unwrap();
+    let path = files.folder().join("db");
+    // Another mode is no change.
+    fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(files.changes(&[("db", "2")], &["db"], &[]).unwrap(), []);
+    fs::File::options().write(true).open(&path).unwrap().set_len((64 << 20) + 1).unwrap();
+    let error = files.sync_mounted(&[("db", "3")], &["db"]).unwrap_err();
+    assert!(format!("{error:?}").contains("undo the change in Git"), "{error:?}");
+    files.sync_mounted(&[("db", "2")], &["db"]).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().len(), (64 << 20) + 1);
+    assert_eq!(fs::read_dir(files.folder()).unwrap().count(), 1);
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::{
     container_list::{ContainerList, ListedContainer},
     crash_output::CrashOutputs,
     deadline::DEADLINE,
+    engine_start::EngineStart,
     find_image::find_image,
     from_engine,
     shared_images::SharedImages,
@@ -37,6 +38,7 @@ pub(crate) struct Inventory {
     cache: Arc<Cache>,
     attribution: Arc<Attribution>,
     outputs: CrashOutputs,
+    engine_start: EngineStart,
     /// Notified when the event stream seems to have missed an event.
     missed_event: Arc<Notify>,
     images: SharedImages,
@@ -57,6 +59,7 @@ impl Inventory {
             cache: Arc::clone(cache),
             attribution: Arc::clone(attribution),
             outputs: CrashOutputs::default(),
+            engine_start: EngineStart::default(),
             missed_event: Arc::clone(missed_event),
             images: SharedImages::default(),
             inspections: Semaphore::new(INSPECTIONS),
@@ -187,7 +190,8 @@ impl Inventory {
     /// for an engine without that bridge.
     pub(crate) async fn engine_started(&self) -> Result<Option<Timestamp>, CallError> {
         let networks = self.objects(ObjectKind::Networks).await?;
-        Ok(networks.get("bridge").and_then(|network| network.created))
+        let reported = networks.get("bridge").and_then(|network| network.created);
+        Ok(reported.map(|reported| self.engine_start.counted(reported, self.clock.now())))
     }
 
     async fn read_networks(&self, reading: Reading<ObjectList>) -> Result<ObjectList, CallError> {

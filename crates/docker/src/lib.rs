@@ -68,6 +68,7 @@ mod disk_space;
 mod docker;
 mod engine;
 mod engine_report;
+mod engine_start;
 mod error;
 mod events;
 mod exec;

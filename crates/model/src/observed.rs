@@ -512,7 +512,7 @@ impl Instance {
     pub fn is_available(&self, min_ready: std::time::Duration, now: Timestamp) -> bool {
         match (&self.state, &self.readiness) {
             (State::Running { health: Health::Healthy, .. }, Readiness::Ready { since }) => {
-                now.since(*since) >= min_ready
+                since.is_of_a_clock_ahead(now) || now.since(*since) >= min_ready
             }
             _ => false,
         }

@@ -4,6 +4,9 @@ use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+/// The most that the clock of an engine on another host may be ahead. A hardware clock in local time is wrong by half an hour at least.
+const CLOCKS_DIFFER: Duration = Duration::from_mins(15);
+
 /// Milliseconds since the Unix epoch. Written as RFC 3339 in UTC wherever people or JSON see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub u64);
@@ -28,6 +31,16 @@ impl Timestamp {
     /// it was noted, and nobody waits until the clock has caught up.
     pub fn is_recent(self, span: Duration, now: Self) -> bool {
         self <= now && now.since(self) < span
+    }
+
+    /// Whether this moment was noted before the clock was set back: it lies further in the future than the clocks of two hosts differ.
+    pub fn is_of_a_clock_ahead(self, now: Self) -> bool {
+        self.since(now) > CLOCKS_DIFFER
+    }
+
+    /// The order of moments of which some were noted before the clock was set back: those come before all others.
+    pub fn in_order(self, now: Self) -> impl Ord {
+        (!self.is_of_a_clock_ahead(now), self)
     }
 
     /// This moment, `delay` later.

@@ -86,10 +86,10 @@ pub(crate) fn replaced(draft: &Draft<'_>, workload: &Workload, instance: &Instan
 
 /// The container that was started after it, so that their shared namespace does not exist any more.
 pub(crate) fn left_behind(draft: &Draft<'_>, instance: &Instance) -> Option<Cause> {
-    let began = instance.started?;
+    let (began, now) = (instance.started?, draft.facts.now);
     instance.hosts.iter().find_map(|id| {
         let (on, since) = runs_since(draft, id)?;
-        (since > began).then_some(Cause::DependencyRestarted { on })
+        (since.in_order(now) > began.in_order(now)).then_some(Cause::DependencyRestarted { on })
     })
 }
 

@@ -171,7 +171,7 @@ impl<'a, 'b> RolloutSelection<'a, 'b> {
         let running: Vec<&Instance> =
             instances.current.iter().copied().chain(live.iter().map(|(it, _)| *it)).collect();
         // It has the connections of the others, which would get them back only after their end.
-        let carries = |it: &Instance| has_taken_over(it, &running);
+        let carries = |it: &Instance| has_taken_over(it, &running, draft.facts.now);
         live.sort_by_key(|(it, _)| {
             let use_of_it = (is_available(it), it.is_running(), is_needed(draft.facts, it));
             (is_kept(it), carries(it), use_of_it, it.instance.slot)

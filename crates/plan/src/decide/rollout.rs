@@ -261,7 +261,7 @@ fn superseded(draft: &mut Draft<'_>, workload: &Workload, members: &[&Instance])
     let now = draft.facts.now;
     let mut superseded = BTreeSet::new();
     for member in members {
-        match workers::successor(member, members.iter().copied()) {
+        match workers::successor(member, members.iter().copied(), now) {
             Some(successor) if successor.is_available(workload.min_ready, now) => {
                 superseded.insert(member.id.clone());
             }
@@ -356,7 +356,10 @@ fn dependency_replaced(draft: &Draft<'_>, workload: &Workload, instance: &Instan
         let oldest: Option<Timestamp> =
             draft.facts.instances.members_of(&dependency.workload).iter().map(|it| it.created).min();
         let on = || dependency.workload.to_string();
-        oldest.is_some_and(|it| it > started).then(|| Cause::DependencyReplaced { on: on() })
+        let now = draft.facts.now;
+        oldest
+            .is_some_and(|it| it.in_order(now) > started.in_order(now))
+            .then(|| Cause::DependencyReplaced { on: on() })
     })
 }
 
@@ -436,7 +439,9 @@ pub(super) fn remark(
         return;
     }
     let settling = current.iter().filter_map(|it| match (&it.state, &it.readiness) {
-        (State::Running { .. }, Readiness::Ready { since }) => Some(since.after(workload.min_ready)),
+        (State::Running { .. }, Readiness::Ready { since }) if !since.is_of_a_clock_ahead(now) => {
+            Some(since.after(workload.min_ready))
+        }
         _ => None,
     });
     let is_tolerated = outdated.is_empty() && good as usize + tolerated >= workload.replicas as usize;

@@ -56,6 +56,26 @@ fn ends_are_counted_after_the_clock_was_set_back() {
 }
 
 #[test]
+fn running_service_stays_available_after_the_clock_was_set_back() {
+    let ready_for = Workload { min_ready: Duration::from_secs(10), ..workload("web:1", 1) };
+    let mut stage = reached(Stage::new(stack([("web", ready_for), ("api", workload("api:1", 1))])));
+    stage.now = Timestamp(stage.now.0 - 3_600_000);
+    assert!(stage.round().is_settled());
+    // One that is new is waited for.
+    stage.stack = stack([
+        ("web", Workload { min_ready: Duration::from_secs(10), ..workload("web:2", 1) }),
+        ("api", workload("api:1", 1)),
+    ]);
+    let mut rounds = 0;
+    while !stage.round().is_settled() {
+        stage.tick(Duration::from_secs(1));
+        rounds += 1;
+        assert!(rounds < 60);
+    }
+    assert!(rounds >= 10, "{rounds}");
+}
+
+#[test]
 fn end_of_a_crash_loop_is_seen_when_it_is_over() {
     let mut stage = reached(Stage::new(stack([("web", workload("web:1", 1))])));
     assert_eq!(end(&mut stage), 1);

@@ -177,6 +177,19 @@ fn init_containers_run_again_in_new_namespaces() {
     }
 }
 
+/// Its pod was started by the clock that was ahead.
+#[test]
+fn container_is_restarted_once_after_the_clock_was_set_back() {
+    let mut stage = stage(pod("1", 1));
+    settle(&mut stage);
+    stage.now = Timestamp(stage.now.0 - 3_600_000);
+    let finished = stage.now;
+    stage.named("shop-web-1-serve").state =
+        State::Exited { code: 1, finished, out_of_memory: false, error: String::new() };
+    let acted = acted(&mut stage, 40);
+    assert_eq!(acted, ["+serve"]);
+}
+
 #[test]
 fn app_waits_for_an_init_container_that_fails_when_run_again() {
     let mut stage = stage(pod("1", 1));

@@ -233,7 +233,7 @@ fn words(change: &AppFileChange) -> (&'static str, String) {
         AppFileChange::Kept { path, at } => (
             "FileKept",
             format!(
-                "`{path}` was changed by a container, and this commit changes it too: the version of Git has replaced it, and the \
+                "`{path}` was changed or made by a container, and this commit changes it too: the version of Git has replaced it, and the \
                  former one is `{at}` in the folder of the application"
             ),
         ),

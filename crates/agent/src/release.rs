@@ -98,11 +98,11 @@ fn lost_secrets(store: &Store, app: &AppName) -> Option<String> {
     })
 }
 
-/// The sentence about an application of a Swarm, of which this agent is not the only one.
+/// The sentence about an application of a Swarm, of which other agents may manage the services.
 fn swarm_services(store: &Store, app: &AppName) -> Option<String> {
     store.record(app).ok()?.swarm?;
     Some(format!(
-        "{app}: agents on other managers of the Swarm go on managing its services: ask each of them too; \
+        "{app}: agents on other managers of the Swarm, if there are any, go on managing its services: ask each of them too; \
          `docker service ls --filter label={}` lists the services",
         label::AGENT
     ))

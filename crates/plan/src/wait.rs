@@ -451,8 +451,8 @@ impl Wait {
     ) -> Self {
         let since = since.map(|since| format!(" and runs since {since}")).unwrap_or_default();
         let sentence = format!(
-            "was not run for {due}: {run} has not ended{since}, and `concurrencyPolicy` is `Forbid`; `driftless delete job` ends it, and a \
-             deadline ends runs that hang"
+            "was not run for {due}: {run} has not ended{since}, and `Forbid` allows no second one; `driftless delete job` ends it, and a deadline \
+             ends runs that hang"
         );
         Self::workload(cron, WaitReason::RunSkipped, sentence)
     }

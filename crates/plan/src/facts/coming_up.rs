@@ -4,6 +4,7 @@ use std::{ops::Range, time::Duration};
 
 use driftless_model::{Observed, Policy, Timestamp};
 
+/// The least of that time: containers may need as long after a start of the engine, however short `monitor` is.
 const LEAST: Duration = Duration::from_mins(1);
 
 /// The time after the last start of the engine in which it is no fault of a commit that a container ends or is not healthy that was

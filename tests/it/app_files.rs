@@ -58,6 +58,42 @@ async fn removed_application_leaves_no_copies() {
     assert!(!copy.exists());
 }
 
+#[tokio::test(start_paused = true)]
+async fn kept_files_and_mounted_ones_that_leave_git_are_events() {
+    let both = WRITING.replace("'./site:/site'", "'./site:/site', './shop.db:/shop.db'");
+    let database = ("shop/shop.db", "rows");
+    let it = Simulation::idle_at(Clock::starting_at(NOON));
+    it.git.push_files("Ada", &[("shop/compose.yaml", &both), PAGE, database]);
+    let it = it.begun();
+    it.synced_with_tip().await;
+    let folder = it.contents.app_folder(&app());
+    let page = folder.join("site/index.html");
+    fs::write(&page, "of the container").unwrap();
+    it.git.push_files("Ada", &[("shop/compose.yaml", &both), ("shop/site/index.html", "new"), database]);
+    it.ask(RequestKind::Sync).await;
+    it.synced_with_tip().await;
+    assert_eq!(fs::read_to_string(&page).unwrap(), "new");
+    let kept = page.with_file_name("index.html.driftless-kept");
+    assert_eq!(fs::read_to_string(kept).unwrap(), "of the container");
+    it.git.push_files("Ada", &[("shop/compose.yaml", &both), ("shop/site/index.html", "new")]);
+    it.ask(RequestKind::Sync).await;
+    it.synced_with_tip().await;
+    minutes(60).await;
+    assert_eq!(fs::read_to_string(folder.join("shop.db")).unwrap(), "rows");
+    let events = it.store.newest_events(1000, Some(&app())).unwrap();
+    let told = |reason: &str| {
+        let messages = events.iter().filter(|event| event.reason == reason).map(|event| &*event.message);
+        messages.collect::<Vec<_>>()
+    };
+    let [kept] = told("FileKept")[..] else { panic!("{events:#?}") };
+    assert!(
+        kept.contains("`site/index.html`") && kept.contains("`site/index.html.driftless-kept`"),
+        "{kept}"
+    );
+    let [left] = told("FileLeftGit")[..] else { panic!("{events:#?}") };
+    assert!(left.starts_with("`shop.db` is mounted"), "{left}");
+}
+
 /// As after a restart of the host without the disk that has the folder.
 #[tokio::test(start_paused = true)]
 async fn missing_folder_of_a_container_is_not_made_again() {

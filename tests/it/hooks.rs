@@ -422,6 +422,32 @@ async fn service_with_a_schedule_runs_when_it_is_due() {
     assert_eq!(kept, 1, "{}", it.story());
 }
 
+/// With `Forbid` and without a deadline, it would be the last one.
+#[tokio::test(start_paused = true)]
+async fn scheduled_run_that_hangs_ends_at_its_deadline() {
+    let compose = "services:
+  web: {image: 'web:1'}
+  backup: {image: 'hang:1', x-driftless: {schedule: {cron: '30 * * * *', concurrency: Forbid, deadline: 70m}}}
+";
+    let it = prepared(compose, OnFailure::Pause).begun();
+    it.synced_with_tip().await;
+    let is_running = || {
+        let observed = it.docker.observed(&app());
+        observed.containers().any(|found| found.config.image == "hang:1" && found.is_running())
+    };
+    minutes(95).await;
+    assert!(is_running() && runs(&it, "hang:1") == (1, 1), "{}", it.story());
+    // The time that it has made its schedule skip is made up for at once.
+    minutes(8).await;
+    assert!(is_running() && runs(&it, "hang:1") == (2, 2), "{}", it.story());
+    let events = it.store.newest_events(1000, Some(&app())).unwrap();
+    let ended = events.iter().filter(|event| event.reason == "DeadlineExceeded");
+    assert_eq!(ended.count(), 1, "{events:#?}");
+    let observed = it.docker.observed(&app());
+    let all = observed.containers().filter(|found| found.config.image == "hang:1" && found.is_running());
+    assert_eq!(all.count(), 1, "{}", it.story());
+}
+
 /// It would run on the data that the hook of its commit has not migrated.
 #[tokio::test(start_paused = true)]
 async fn schedule_of_a_commit_that_waits_is_not_in_force() {

@@ -1,6 +1,6 @@
 //! Volumes: owner and mode in Kubernetes pods, and lifetime of those without a name.
 
-use crate::harness::{Container, Site, images, manifests};
+use crate::harness::{Container, Docker, Site, images, manifests};
 
 fn all(site: &Site, image: &str) -> String {
     let host = site.directory().display().to_string();
@@ -106,7 +106,7 @@ async fn empty_dir_is_writable_and_fs_group_is_applied() {
     ]);
 
     let commit = site.repository.commit(&[(&site.path("all.yaml"), &all(&site, &image))]);
-    let agent = site.agent().await;
+    let mut agent = site.agent().await;
     agent.settled(&commit).await;
 
     let plain = site.container("plain");
@@ -157,6 +157,19 @@ async fn empty_dir_is_writable_and_fs_group_is_applied() {
     // A volume in memory is not kept, and every user may write there again.
     let look = ["exec", "--user", "2000", &plain.id(), "/bin/busybox", "touch", "/memory/again"];
     site.until("all may write into the memory", |docker| docker.attempt(&look).ok()).await;
+
+    // A volume of a container that was removed before a kill goes, and no other.
+    agent.kill9();
+    let digits: String = site.app.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let left = format!("{digits:f<64.64}");
+    let label = format!("driftless.empty={}", plain.label("driftless.agent"));
+    site.docker.run(&[&["volume", "create", "--label", &label][..], &labels, &[&left]].concat());
+    agent.launch();
+    let is_gone = |docker: &Docker| docker.attempt(&["volume", "inspect", &left]).is_err().then_some(());
+    site.until("the volume is removed", is_gone).await;
+    let look = ["exec", &plain.id(), "/bin/busybox", "test", "-f", "/empty/deep/file"];
+    site.docker.run(&look);
+
     let application = agent.settled(&commit).await;
     assert_eq!(site.container("plain").id(), plain.id());
     assert!(application.status.findings.iter().all(|it| !it.is_error()), "{:?}", application.status.findings);

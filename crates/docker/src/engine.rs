@@ -305,7 +305,7 @@ impl Docker for Engine {
     async fn claim(&self, agent: &AgentId, patience: Duration) -> Result<Claim, Error> {
         let claimed = self.claims.claim(agent, patience).await;
         if matches!(claimed, Ok(Claim::Granted)) {
-            self.actions.remove_left_trials(agent).await;
+            self.actions.remove_left(agent).await;
         }
         claimed.map_err(|error| error.classify("find out whether another agent lives on this engine"))
     }

@@ -24,6 +24,7 @@ use crate::{
     connection::Connection,
     deadline::{ANSWER, PING, within},
     docker::EngineEvent,
+    from_engine::is_anonymous_volume,
     raw_event::{IGNORED, RawActor, RawEvent, VISITS},
     remembered::{self, Remembered},
 };
@@ -606,11 +607,6 @@ impl EventWatcher {
         // It fails if there is no receiver, which is no fault.
         let _ = self.events.send(event);
     }
-}
-
-/// Whether the engine has chosen the name of a volume, which is 64 hexadecimal digits then.
-fn is_anonymous_volume(name: &str) -> bool {
-    name.len() == 64 && name.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
 /// The sentence about an engine that answers and gives no event stream. Only an answer is a refusal: a slow engine may open the

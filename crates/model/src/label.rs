@@ -81,7 +81,7 @@ pub fn is_built_for_another_alone<'a>(app: &str, value: impl Fn(&str) -> Option<
 /// On the helper image that the agent imported: its name.
 pub const HELPER: &str = "driftless.helper";
 
-/// On a volume without a name: it is empty at first, and removed with its container.
+/// On a volume without a name that is empty at first and removed with its container: the agent that has made it.
 pub const EMPTY: &str = "driftless.empty";
 
 /// On a container that is never started and prepares a volume of another one: the id of that one.

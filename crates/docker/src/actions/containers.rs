@@ -9,6 +9,7 @@ use driftless_plan::{ContainerRef, is_stuck};
 use tokio::time::sleep;
 
 use super::{
+    empty_volumes,
     first_start::FirstStart,
     hooks::{Hooks, PreStop},
     networks::Networks,
@@ -204,7 +205,7 @@ impl Containers {
                 .await
                 .map_err(|error| error.classify(&doing))?;
         }
-        let empty_volumes = found.as_ref().map_or_else(BTreeMap::new, from_engine::empty_volumes);
+        let volumes = found.as_ref().map_or_else(BTreeMap::new, from_engine::empty_volumes);
         let with_volumes =
             with_volumes && found.as_ref().is_some_and(|found| !from_engine::shares_volumes(found));
         let options = query::RemoveContainerOptionsBuilder::new().force(false).v(with_volumes).build();
@@ -215,13 +216,9 @@ impl Containers {
             .map_err(|error| error.classify(&doing))?;
         self.attribution.forget_container(&id);
         self.first_start.forget(&id);
-        for volume in empty_volumes.into_values() {
-            let options = None::<query::RemoveVolumeOptions>;
-            let remove = self.connection.docker().remove_volume(&volume, options);
-            let removed = self.connection.call(DEADLINE, remove).await;
-            // A volume that another container mounts by now stays.
-            tolerate(removed, |error| matches!(error.code(), Some(404 | 409)))
-                .map_err(|error| error.classify(&doing))?;
+        for volume in volumes.into_values() {
+            let removed = empty_volumes::remove(&self.connection, &volume).await;
+            removed.map_err(|error| error.classify(&doing))?;
         }
         Ok(())
     }

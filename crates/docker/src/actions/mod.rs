@@ -16,6 +16,7 @@ use crate::{
 mod containers;
 mod create;
 mod downward;
+mod empty_volumes;
 mod first_start;
 mod hooks;
 mod http_hooks;
@@ -101,10 +102,13 @@ impl Actions {
         Box::pin(self.creator.try_definition(creation)).await
     }
 
-    /// Removes the containers that a killed process of an agent has left of such a question.
-    pub(crate) async fn remove_left_trials(&self, agent: &AgentId) {
+    /// Removes what a killed process of an agent has left: the containers of such questions, and volumes of removed containers.
+    pub(crate) async fn remove_left(&self, agent: &AgentId) {
         if let Err(error) = trial::remove_left(&self.connection, agent).await {
             tracing::warn!(%error, "could not remove the containers that an earlier process has left");
+        }
+        if let Err(error) = empty_volumes::remove_left(&self.connection, agent).await {
+            tracing::warn!(%error, "could not remove the empty volumes that an earlier process has left");
         }
     }
 

@@ -15,6 +15,7 @@ pub(crate) use container::{Defaults, image_defaults, resources};
 pub(crate) use host_settings::asked;
 pub(crate) use instance::instance;
 pub(crate) use mounts::{
-    UnpreparedVolume, empty_volumes, may_lead_to_own_folder, shares_volumes, unprepared_volumes,
+    UnpreparedVolume, empty_volumes, is_anonymous_volume, may_lead_to_own_folder, shares_volumes,
+    unprepared_volumes,
 };
 pub(crate) use objects::{addresses, bridge_subnets, network, publishes_no_ports, volume};

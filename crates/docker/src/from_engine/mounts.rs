@@ -46,7 +46,7 @@ pub(crate) fn empty_volumes(found: &api::ContainerInspectResponse) -> BTreeMap<S
 
 fn anonymous_mounts(found: &api::ContainerInspectResponse) -> impl Iterator<Item = (String, String)> {
     found.mounts.iter().flatten().filter_map(|mount| {
-        let name = mount.name.as_ref().filter(|name| is_anonymous(name))?;
+        let name = mount.name.as_ref().filter(|name| is_anonymous_volume(name))?;
         Some((mount.destination.clone()?, name.clone()))
     })
 }
@@ -128,7 +128,7 @@ pub(super) fn mounts(
 fn actual(point: &api::MountPoint) -> Option<Mount> {
     let target = point.destination.clone()?;
     let source = match (point.typ.as_deref()?, point.name.as_ref()) {
-        ("volume", Some(name)) if is_anonymous(name) => MountSource::Anonymous,
+        ("volume", Some(name)) if is_anonymous_volume(name) => MountSource::Anonymous,
         ("volume", Some(name)) => MountSource::Volume { name: name.clone(), no_copy: false },
         ("bind", _) => bind(point.source.clone()?),
         ("tmpfs", _) => MountSource::Tmpfs { size: None, mode: None },
@@ -150,7 +150,7 @@ fn short_form(text: &str, owner: &Owner, paths: &MountPaths) -> Option<Mount> {
             propagation: PROPAGATIONS.iter().find(|it| has(it)).map(|it| (*it).to_owned()),
             selinux: ["z", "Z"].iter().find(|it| has(it)).map(|it| (*it).to_owned()),
         })
-    } else if is_anonymous(source) {
+    } else if is_anonymous_volume(source) {
         MountSource::Anonymous
     } else {
         MountSource::Volume { name: source.to_owned(), no_copy: has(&"nocopy") }
@@ -166,7 +166,7 @@ fn long_form(mount: &api::Mount, owner: &Owner, paths: &MountPaths) -> Option<Mo
     let source = match (mount.typ.as_ref()?, given) {
         (api::MountType::VOLUME, _) if is_empty(mount) => MountSource::Empty,
         (api::MountType::VOLUME, None) => MountSource::Anonymous,
-        (api::MountType::VOLUME, Some(name)) if is_anonymous(&name) => MountSource::Anonymous,
+        (api::MountType::VOLUME, Some(name)) if is_anonymous_volume(&name) => MountSource::Anonymous,
         (api::MountType::VOLUME, Some(name)) => MountSource::Volume {
             name,
             no_copy: mount.volume_options.as_ref().and_then(|it| it.no_copy).unwrap_or_default(),
@@ -320,6 +320,6 @@ pub(super) fn anonymous(target: &str) -> Mount {
 }
 
 /// The engine names an anonymous volume with 64 random digits.
-fn is_anonymous(name: &str) -> bool {
+pub(crate) fn is_anonymous_volume(name: &str) -> bool {
     name.len() == 64 && name.bytes().all(|it| it.is_ascii_hexdigit())
 }

@@ -66,7 +66,7 @@ pub(super) fn mount_fields(
                 volume_options: Some(api::MountVolumeOptions {
                     no_copy: Some(true),
                     labels: Some(hash_map(&with_group(
-                        &[(label::EMPTY.to_owned(), "true".to_owned())].into(),
+                        &[(label::EMPTY.to_owned(), creation.agent.to_string())].into(),
                         &options,
                     ))),
                     driver_config: in_memory(&options),

@@ -216,6 +216,11 @@ impl FakeEngine {
         self.shared.send(Bytes::from(format!("{event}\n")));
     }
 
+    /// A volume with one label, which no container mounts.
+    pub(crate) fn have_volume(&self, name: &str, label: &str, value: &str) {
+        self.host(|host| _ = host.volumes.insert(name.to_owned(), json!({ label: value })));
+    }
+
     /// An event of a volume that belongs to no application.
     pub(crate) fn happen_to_volume(&self, name: &str, action: &str) {
         let event = json!({"Type": "volume", "Action": action, "Actor": {"ID": name, "Attributes": {}}});

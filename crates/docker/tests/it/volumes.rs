@@ -2,14 +2,14 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use driftless_docker::{Docker, Error, ObserveScope};
+use driftless_docker::{Claim, Docker, Error, ObserveScope};
 use driftless_model::{
     AppName, Container, Format, InstanceId, Mount, MountSource, SpecHash, Volume, WorkloadName,
 };
 use driftless_plan::{Action, ContainerRef, Creation, RequiredSignature};
 use tokio::time::{sleep, timeout};
 
-use crate::fake_engine::{APP, FakeEngine};
+use crate::fake_engine::{AGENT, APP, FakeEngine};
 
 fn creation(volume: &str) -> Action {
     Action::CreateInstance(Box::new(definition(volume)))
@@ -69,6 +69,26 @@ async fn trial_that_an_interrupt_drops_is_removed() {
     assert_eq!(fake.container_names(), ["/shop-db-1-trial"]);
     sleep(Duration::from_mins(2)).await;
     assert!(fake.container_names().is_empty());
+}
+
+/// A kill between the removal of a container and that of its volumes leaves these.
+#[tokio::test(start_paused = true)]
+async fn empty_volumes_that_a_killed_agent_left_are_removed() {
+    let fake = FakeEngine::new();
+    let left = "a".repeat(64);
+    let of_another = "b".repeat(64);
+    for (name, agent) in [(left.as_str(), AGENT), (&of_another, "theirs"), ("shop_data", AGENT)] {
+        fake.have_volume(name, "driftless.empty", agent);
+    }
+    let engine = fake.connect();
+    assert_eq!(engine.claim(&AGENT.into(), Duration::from_secs(10)).await.unwrap(), Claim::Granted);
+    let lists = fake.calls("GET /volumes?");
+    let is_limited = |call: &String| call.contains("dangling") && call.contains("driftless.empty");
+    assert_eq!(lists.iter().filter(|call| is_limited(call)).count(), 1, "{lists:?}");
+    let removed = fake.calls("DELETE /volumes/");
+    assert!(removed.contains(&format!("DELETE /volumes/{left}?")), "{removed:?}");
+    let is_other = |call: &&String| call.contains(&of_another) || call.contains("shop_data");
+    assert_eq!(removed.iter().find(is_other), None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -65,13 +65,16 @@ pub(crate) fn describe(before: Option<&Stack>, after: &Stack, mask: &Mask) -> Ve
     changes
 }
 
-/// The volumes that pods of StatefulSets mounted before and do not mount any more, each with its pod. They stay with their data, and
-/// the pods begin with others. A cluster refuses a change of `volumeClaimTemplates`.
+/// The volumes that workloads mounted before and that nothing mounts any more, as after another key in `volumes` of a Compose file, each
+/// with its workload. They stay with their data, and the workloads begin with others. One of a pod of a StatefulSet counts although others
+/// mount it, because it was the pod's own. A cluster refuses a change of `volumeClaimTemplates`.
 pub(crate) fn left_volumes<'s>(before: &'s Stack, after: &Stack) -> Vec<(&'s WorkloadName, &'s str)> {
+    let mounted: BTreeSet<&str> = after.workloads.values().flat_map(volumes).collect();
     let mut left = Vec::new();
-    for (name, old) in before.workloads.iter().filter(|(_, workload)| workload.member().is_some()) {
+    for (name, old) in &before.workloads {
         let Some(new) = after.workloads.get(name) else { continue };
-        let kept = volumes(new);
+        let own = old.member().map(|_| volumes(new));
+        let kept = own.as_ref().unwrap_or(&mounted);
         let gone = volumes(old).into_iter().filter(|volume| !kept.contains(volume));
         left.extend(gone.map(|volume| (name, volume)));
     }
@@ -94,26 +97,46 @@ mod tests {
 
     use super::*;
 
+    fn mounting(volume: &str) -> Workload {
+        let source = MountSource::Volume { name: volume.to_owned(), no_copy: true };
+        let mount = Mount { target: "/data".to_owned(), source, read_only: false };
+        let container = Container { mounts: vec![mount], ..Container::default() };
+        Workload::new(Location::new("a.yaml", 1, 1), container)
+    }
+
+    fn named<'s>(before: &'s Stack, after: &Stack) -> Vec<(&'s str, &'s str)> {
+        left_volumes(before, after).into_iter().map(|(name, volume)| (name.as_str(), volume)).collect()
+    }
+
     #[test]
     fn volumes_that_pods_of_a_set_leave_are_named() {
         let stack = |volume: &str| {
-            let source = MountSource::Volume { name: volume.to_owned(), no_copy: true };
-            let mount = Mount { target: "/data".to_owned(), source, read_only: false };
-            let container = Container { mounts: vec![mount], ..Container::default() };
-            let plain = Workload::new(Location::new("a.yaml", 1, 1), container);
+            let plain = mounting(volume);
             let member = Member { of: "db".into(), ordinal: 0, ordered: true, max_unavailable: 1 };
             let pod = Workload { kind: WorkloadKind::StatefulSetPod(member), ..plain.clone() };
             let mut stack = Stack::new("shop".into(), Format::Kubernetes, "shop");
-            stack.workloads = [("db-0".into(), pod), ("web".into(), plain)].into();
+            stack.workloads = [("db-0".into(), pod), ("web".into(), mounting("shop_data-db-0"))].into();
             stack
         };
         let (before, after) = (stack("shop_data-db-0"), stack("shop_data2-db-0"));
-        let left = left_volumes(&before, &after);
-        let left: Vec<_> = left.into_iter().map(|(pod, volume)| (pod.as_str(), volume)).collect();
-        assert_eq!(left, [("db-0", "shop_data-db-0")]);
+        assert_eq!(named(&before, &after), [("db-0", "shop_data-db-0")]);
         assert!(left_volumes(&before, &before).is_empty());
         let mut removed = after;
         removed.workloads.clear();
         assert!(left_volumes(&before, &removed).is_empty(), "its pods are removed");
+    }
+
+    /// A commit can give another key to a volume, which makes another volume.
+    #[test]
+    fn volumes_that_nothing_mounts_any_more_are_named() {
+        let stack = |volumes: [&str; 2]| {
+            let [db, backup] = volumes.map(mounting);
+            let mut stack = Stack::new("shop".into(), Format::Compose, "shop");
+            stack.workloads = [("db".into(), db), ("backup".into(), backup)].into();
+            stack
+        };
+        let before = stack(["shop_data", "shop_backups"]);
+        assert_eq!(named(&before, &stack(["shop_rows", "shop_backups"])), [("db", "shop_data")]);
+        assert!(named(&before, &stack(["shop_backups", "shop_data"])).is_empty(), "both are mounted");
     }
 }

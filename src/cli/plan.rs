@@ -183,7 +183,10 @@ pub fn render_plan(results: &BTreeMap<AppName, PlanResult>, colours: Colours) ->
             PlanResult::Plan(dry_run) => {
                 let mut headline = headline(dry_run);
                 if dry_run.suspended {
-                    headline = format!("suspended; after `driftless resume {app}`: {headline}");
+                    headline = match &dry_run.way_out {
+                        Some(_) => format!("suspended; after that: {headline}"),
+                        None => format!("suspended; after `driftless resume {app}`: {headline}"),
+                    };
                 }
                 let _ = writeln!(out, "{name}: {headline}");
                 details(&mut out, dry_run, colours);
@@ -202,7 +205,7 @@ pub fn render_plan(results: &BTreeMap<AppName, PlanResult>, colours: Colours) ->
 
 /// `3 steps in 2 rounds`, `nothing to do`, or why nothing is done.
 fn headline(dry_run: &DryRun) -> String {
-    let DryRun { suspended: _, rounds, adoption, adoption_obstacles, waits } = dry_run;
+    let DryRun { suspended: _, way_out: _, rounds, adoption, adoption_obstacles, waits } = dry_run;
     let rounds: Vec<_> = rounds.iter().filter(|round| !round.is_empty()).collect();
     let steps: usize = rounds.iter().map(|round| round.len()).sum();
     if !adoption_obstacles.is_empty() && steps == 0 {
@@ -221,7 +224,10 @@ fn headline(dry_run: &DryRun) -> String {
 }
 
 fn details(out: &mut String, dry_run: &DryRun, colours: Colours) {
-    let DryRun { suspended: _, rounds, adoption, adoption_obstacles, waits } = dry_run;
+    let DryRun { suspended: _, way_out, rounds, adoption, adoption_obstacles, waits } = dry_run;
+    if let Some(sentence) = way_out {
+        let _ = writeln!(out, "  {}", colours.paint(Paint::Warn, &plain(sentence)));
+    }
     if !adoption.is_empty() {
         let heading = if adoption_obstacles.is_empty() { "to be adopted" } else { "found running" };
         let _ = writeln!(out, "  {}", colours.paint(Paint::Soft, heading));

@@ -1,4 +1,4 @@
-//! `driftless resume`: ends a pin or a suspension, and tries a failed commit again.
+//! `driftless resume`: ends a pin and a suspension, and tries a failed commit again.
 
 use clap::Args;
 
@@ -8,10 +8,11 @@ use super::{
     error::Error,
     options::ServerArgs,
     output::print,
+    screen::plain,
 };
 use driftless_web::Accepted;
 
-/// Follow Git again: end a pin or a suspension, or try a failed commit again.
+/// Follow Git again: end a pin and a suspension, and try a failed commit again.
 #[derive(Debug, Args)]
 pub(super) struct ResumeArgs {
     /// Name of the application.
@@ -22,7 +23,13 @@ pub(super) struct ResumeArgs {
 
 pub(super) async fn resume(args: &ResumeArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
-    let _: Accepted = client.post(&application_path(&args.app, "/resume")?, None::<&()>).await?;
-    print(&format!("{}: follows Git again\n", args.app))?;
+    let app = &args.app;
+    let Accepted { note, .. } = client.post(&application_path(app, "/resume")?, None::<&()>).await?;
+    let text = match note {
+        // It may say that the settings suspend the application still.
+        Some(note) => format!("{app}: resumed\n{}\n", plain(&note)),
+        None => format!("{app}: follows Git again\n"),
+    };
+    print(&context.fold(&text))?;
     Ok(ExitStatus::Success)
 }

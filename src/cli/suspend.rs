@@ -1,5 +1,7 @@
 //! `driftless suspend`: observes and reports an application, and changes nothing.
 
+use std::fmt::Write as _;
+
 use clap::Args;
 
 use super::{
@@ -8,6 +10,7 @@ use super::{
     error::Error,
     options::ServerArgs,
     output::print,
+    screen::plain,
 };
 use driftless_web::Accepted;
 
@@ -22,7 +25,12 @@ pub(super) struct SuspendArgs {
 
 pub(super) async fn suspend(args: &SuspendArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
-    let _: Accepted = client.post(&application_path(&args.app, "/suspend")?, None::<&()>).await?;
-    print(&format!("{}: suspended: it is observed and reported, and nothing is changed\n", args.app))?;
+    let app = &args.app;
+    let Accepted { note, .. } = client.post(&application_path(app, "/suspend")?, None::<&()>).await?;
+    let mut text = format!("{app}: suspended: it is observed and reported, and nothing is changed\n");
+    if let Some(note) = note {
+        let _ = writeln!(text, "{}", plain(&note));
+    }
+    print(&context.fold(&text))?;
     Ok(ExitStatus::Success)
 }

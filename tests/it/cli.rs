@@ -260,6 +260,7 @@ fn plan_is_printed_round_by_round() {
         adoption: adoption.clone(),
         adoption_obstacles: Vec::new(),
         suspended: false,
+        way_out: None,
         rounds: vec![
             vec!["pull image blog:2.0.0: it is not there".to_owned()],
             vec!["create blog-web-1: its specification is another".to_owned()],
@@ -282,6 +283,15 @@ fn plan_is_printed_round_by_round() {
                 ..DryRun::default()
             }),
         ),
+        (
+            AppName::from("kept"),
+            PlanResult::Plan(DryRun {
+                suspended: true,
+                way_out: Some("set `suspend: false` in its settings".to_owned()),
+                rounds: vec![vec!["create kept-web-1".to_owned()]],
+                ..DryRun::default()
+            }),
+        ),
         (AppName::from("pihole"), PlanResult::Plan(refused)),
         (AppName::from("proxy"), PlanResult::Plan(DryRun { waits, ..DryRun::default() })),
         (AppName::from("shop"), PlanResult::Plan(DryRun::default())),
@@ -296,6 +306,10 @@ fn plan_is_printed_round_by_round() {
       round 2
         create blog-web-1: its specification is another
       waits: web: another container holds port 80
+    kept: suspended; after that: 1 step in 1 round
+      set `suspend: false` in its settings
+      round 1
+        create kept-web-1
     mail: error: mail/compose.yaml:3:5: error: unknown key
     pihole: nothing is done: it cannot be adopted
       found running

@@ -429,6 +429,7 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
                 ..DryRun::default()
             })),
             RequestKind::Plan | RequestKind::PlanAfter(_) => Ok(Answer::Plan(DryRun {
+                way_out: None,
                 suspended: false,
                 adoption: Vec::new(),
                 rounds: vec![

@@ -1186,6 +1186,38 @@ async fn plan_of_a_suspended_pin_is_that_of_a_resume() {
     assert_eq!(it.images(), ["db:1", "web:2", "web:2"]);
 }
 
+/// It deploys the failed commit again.
+#[tokio::test(start_paused = true)]
+async fn plan_of_a_suspended_failure_is_that_of_a_resume() {
+    let mut it = Simulation::prepared(&web("web:1"), Clock::starting_at(NOON));
+    it.settings.policy.on_failure = OnFailure::Rollback;
+    it.settings.policy.progress_deadline = Some(Duration::from_mins(1));
+    let it = it.begun();
+    it.synced_with_tip().await;
+    it.docker.faults(|faults| {
+        faults.exits.insert("web:2".into(), (Duration::from_secs(1), 1));
+    });
+    let bad = it.push(&web("web:2")).await;
+    let is_back = |it: &Application| {
+        it.status.conditions.iter().any(|it| it.kind == "CommitFailed" && it.reason == "RolledBack")
+    };
+    it.until("it is back", is_back).await;
+    it.until("it runs", |it| it.status.health == HealthStatus::Healthy).await;
+    let Ok(Answer::Noted(note)) = it.handle().request(app(), RequestKind::Suspend).await else {
+        panic!("no note")
+    };
+    assert!(note.contains(&format!("also ends the failure of commit {}", &bad[..12])), "{note}");
+    let Ok(Answer::Plan(plan)) = it.handle().request(app(), RequestKind::Plan).await else {
+        panic!("no plan")
+    };
+    let steps = plan.rounds.concat().join("; ");
+    assert!(plan.suspended && steps.contains("from web:2"), "{plan:?}");
+    // A rollback for as long as it is suspended does not outlast the resume.
+    let supposed = RequestKind::PlanAfter(Supposed::Rollback(Some("1".to_owned())));
+    let Ok(Answer::Plan(plan)) = it.handle().request(app(), supposed).await else { panic!("no plan") };
+    assert!(plan.suspended && plan.way_out.is_some_and(|it| it.contains("roll back again")));
+}
+
 #[tokio::test(start_paused = true)]
 async fn resume_of_one_suspended_twice_ends_its_pin() {
     let mut it = Simulation::of(&web("web:1"));
@@ -1208,7 +1240,13 @@ async fn resume_of_one_suspended_twice_ends_its_pin() {
         panic!("no plan")
     };
     assert!(plan.suspended && plan.rounds.is_empty(), "a resume ends the pin: {plan:?}");
-    it.ask(RequestKind::Resume).await;
+    let Ok(Answer::Noted(note)) = it.handle().request(app(), RequestKind::Resume).await else {
+        panic!("no note")
+    };
+    assert!(
+        note.contains("also ends the pin to revision 1") && note.contains("set `suspend: false` there"),
+        "{note}"
+    );
     let has_ended = |it: &Application| it.status.pin.is_none() && it.status.health == HealthStatus::Suspended;
     it.until("the pin has ended", has_ended).await;
     assert_eq!(it.images(), ["db:1", "web:2", "web:2"]);

@@ -268,9 +268,12 @@ pub enum Answer {
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DryRun {
-    /// The application is suspended: the rounds follow after `driftless resume`.
+    /// The application is suspended: the rounds follow once it is not. `driftless resume` ends that, unless there is a `way_out`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspended: bool,
+    /// A sentence with the way to these rounds, if `driftless resume` alone does not lead to them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub way_out: Option<String>,
     /// The rounds that would follow, each a list of steps with their causes.
     pub rounds: Vec<Vec<String>>,
     /// The objects of Docker Compose that would be adopted first, and how they differ; or the services of `docker stack deploy`.

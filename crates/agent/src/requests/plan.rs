@@ -21,7 +21,7 @@ use super::{
     adopt::adopt_in_dry_run,
     drift::directories_note,
     given_values::with_public_mounts,
-    handler::{RequestHandler, not_in_git},
+    handler::{RequestHandler, not_in_git, suspended_by_settings},
     swarm::adopt_services_in_dry_run,
     sync::end_pauses,
     without_agent::{connect_without_agent, nobody},
@@ -46,11 +46,13 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         if let Some(why) = self.why_kept(&target) {
             return Ok(DryRun { waits: vec![why], ..DryRun::default() });
         }
-        // The resume that ends the suspension ends the pin too. One by settings alone ends in Git, and the pin stays.
-        if target.pin.is_some() && self.context.store().suspended(self.context.name())? {
+        let is_suspended = self.context.store().suspended(self.context.name())?;
+        let record = self.record.get().clone();
+        // The resume that ends the suspension ends the pin too, and tries the failed commit again. A suspension by settings alone ends in
+        // Git, and neither changes.
+        if is_suspended && (target.pin.is_some() || record.failed.is_some()) {
             return Ok(DryRun { suspended: true, ..self.plan_after_resume().await? });
         }
-        let record = self.record.get().clone();
         let mut planned = self.plan_of(target, &record).await?;
         let mut waits = why_not_newest(self.publisher.status());
         waits.append(&mut planned.waits);
@@ -87,12 +89,14 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
                 target.add_runs(&record);
                 // Those of another stack are forgotten.
                 record.forget_failures();
-                target
+                let way_out = self.suspension_note()?;
+                return Ok(DryRun { way_out, ..self.plan_of(target, &record).await? });
             }
         };
         self.plan_of(target, &record).await
     }
 
+    /// The plan after `driftless resume`, with what keeps a resume from it.
     async fn plan_after_resume(&mut self) -> Result<DryRun, RequestError> {
         self.refuse_to_resume()?;
         let mut record = self.record.get().clone();
@@ -127,7 +131,10 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let mask = self.context.mask_with_kept(&target.stack);
         let planned = target.for_planner(reached.as_ref(), self.context.agent(), &mask);
         let (clock, contents) = (self.context.clock(), Some(self.context.contents()));
-        Ok(DryRun { suspended, ..dry_run(&planned, &observed, record, clock, contents) })
+        let name = self.context.name();
+        let is_by_settings = suspended && self.desired.rendered().policy.suspended;
+        let way_out = is_by_settings.then(|| suspended_by_settings(name));
+        Ok(DryRun { suspended, way_out, ..dry_run(&planned, &observed, record, clock, contents) })
     }
 
     /// Why nothing follows for an application that has left Git and is kept: it is suspended, and cannot be resumed.
@@ -216,6 +223,7 @@ fn dry_run(
     let steps = |plan: &plan::Plan| plan::describe_steps(&plan.steps, target, &observed, &record);
     DryRun {
         suspended: false,
+        way_out: None,
         rounds: plans.iter().map(steps).filter(|round| !round.is_empty()).collect(),
         adoption,
         adoption_obstacles,

@@ -37,7 +37,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     }
 
     /// Why a pin changes nothing yet, if the application is suspended. The pin outlasts a suspension by settings only.
-    fn suspension_note(&self) -> Result<Option<String>, RequestError> {
+    pub(super) fn suspension_note(&self) -> Result<Option<String>, RequestError> {
         let name = self.context.name();
         if self.context.store().suspended(name)? {
             return Ok(Some(format!(

@@ -10,7 +10,7 @@ use driftless_model::{
 use driftless_plan::{WaitReason, resolve_available_images};
 use driftless_store::Suspension;
 
-use super::handler::{RequestHandler, awaits_git, not_in_git};
+use super::handler::{RequestHandler, awaits_git, not_in_git, suspended_by_settings};
 use crate::{
     hooks,
     request::{Answer, RequestError},
@@ -244,7 +244,8 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         Ok(self.sync())
     }
 
-    /// Ends a pin and a suspension, and tries the commit again that failed.
+    /// Ends a pin and a suspension, and tries the commit again that failed. The answer has a note of what it does beyond ending one of
+    /// them, and if the application stays suspended.
     ///
     /// # Errors
     ///
@@ -252,6 +253,13 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     pub(super) async fn resume(&mut self) -> Result<Answer, RequestError> {
         let name = self.context.name();
         self.refuse_to_resume()?;
+        let ended = self.ended_by_resume()?;
+        // One alone is all that was asked for.
+        let has_more = self.context.store().suspended(name)? || ended.len() > 1;
+        let ended =
+            (has_more && !ended.is_empty()).then(|| format!("this also ends {}", ended.join(" and ")));
+        let is_suspended = self.desired.rendered().policy.suspended.then(|| suspended_by_settings(name));
+        let notes: Vec<String> = ended.into_iter().chain(is_suspended).collect();
         let mut reopened = None;
         // The engine is asked before anything is stored, so that a request which fails or is cut off changes nothing. The pin and the
         // suspension end last: until then, nothing is deployed.
@@ -272,7 +280,18 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         self.publisher.publish_request(self.context);
         self.revisions.note_resume(self.actor);
         self.event("Resumed", self.context.name().as_str(), "following Git again");
-        Ok(Answer::Accepted)
+        Ok(if notes.is_empty() { Answer::Accepted } else { Answer::Noted(notes.join("\n")) })
+    }
+
+    /// The pin and the failure that a resume ends with a suspension.
+    fn ended_by_resume(&self) -> Result<Vec<String>, RequestError> {
+        let pin = self.context.store().pin(self.context.name())?;
+        let pin = pin.map(|pin| format!("the pin to revision {}", pin.revision));
+        let failed = self.record.get().failed.as_ref();
+        let failure = failed.map(|failed| {
+            format!("the failure of commit {}, which is tried again then", failed.commit.short())
+        });
+        Ok(pin.into_iter().chain(failure).collect())
     }
 
     /// Refuses to resume an application that nothing holds.
@@ -300,13 +319,17 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         Ok(())
     }
 
-    /// Stops all changes until `resume`.
+    /// Stops all changes until `resume`. The answer has a note if that ends more than the suspension.
     pub(super) fn suspend(&mut self) -> Result<Answer, RequestError> {
         let name = self.context.name();
+        let ended = self.ended_by_resume()?;
         self.context.store().set_suspended(name, Suspension::Suspended)?;
         self.publisher.publish_request(self.context);
         self.event("Suspended", name.as_str(), "observed and not changed");
-        Ok(Answer::Accepted)
+        if ended.is_empty() {
+            return Ok(Answer::Accepted);
+        }
+        Ok(Answer::Noted(format!("`driftless resume {name}` also ends {}", ended.join(" and "))))
     }
 }
 

@@ -105,9 +105,16 @@ pub(super) fn wanted_heading(status: &ApplicationStatus) -> String {
 
 /// The steps of a plan.
 pub(super) fn plan_markup(plan: &DryRun) -> Markup {
-    let DryRun { suspended, rounds, adoption, adoption_obstacles, waits } = plan;
+    let DryRun { suspended, way_out, rounds, adoption, adoption_obstacles, waits } = plan;
     html! {
-        @if *suspended { p.note.warn { "The application is suspended: this follows after it is resumed." } }
+        @if *suspended {
+            p.note.warn {
+                @match way_out {
+                    Some(sentence) => (Text(sentence)),
+                    None => "The application is suspended: this follows after it is resumed.",
+                }
+            }
+        }
         @if !adoption.is_empty() {
             h2 { "Adopted first" }
             ul { @for line in adoption { li { (Text(line)) } } }

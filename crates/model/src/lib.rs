@@ -110,6 +110,7 @@ mod swarm;
 mod swarm_data;
 mod swarm_file_kind;
 mod swarm_name;
+mod swarm_port;
 mod sync_window;
 mod time;
 mod unknown_end;
@@ -242,6 +243,7 @@ pub use swarm::{
 pub use swarm_data::wanted_data;
 pub use swarm_file_kind::SwarmFileKind;
 pub use swarm_name::{LONGEST_SWARM_NAME, refused_swarm_name};
+pub use swarm_port::SwarmPort;
 pub use sync_window::{SyncWindow, WindowKind};
 pub use time::Timestamp;
 pub use unknown_end::UnknownEnd;

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     AgentId, AppName, AvailableImage, CommitId, CompletedJobs, ContentId, Pin, Port, ScaleOverride,
-    StackHash, SwarmFileKind, Timestamp, WorkloadName,
+    StackHash, SwarmFileKind, SwarmPort, Timestamp, WorkloadName,
 };
 use crate::{defaults::is_default, label};
 
@@ -206,6 +206,8 @@ pub struct ObservedSwarm {
     pub secrets: BTreeMap<String, SwarmObject>,
     /// By the id of a config or secret: a service outside of the application that has it.
     pub file_users: BTreeMap<String, String>,
+    /// By port: a service outside of the application that publishes it.
+    pub port_users: BTreeMap<SwarmPort, String>,
     /// By name: the external configs that the application wants, if they are there, with the other application that has them.
     pub external_configs: BTreeMap<String, Option<AppName>>,
     /// By name: the external secrets that the application wants, if they are there, with the other application that has them.
@@ -299,6 +301,8 @@ pub struct ObservedService {
     pub desired_tasks: Option<u64>,
     /// The number of the run of a Job. Each update of the service is another run.
     pub iteration: u64,
+    /// The ports that the Swarm has given it. For a moment after an update, they are still those of before.
+    pub given_ports: BTreeSet<SwarmPort>,
     /// Whether it is a service of the application that has lost all labels of the agent, as by `docker stack deploy`. The record knows
     /// it by its id; an observation alone never says so.
     pub is_unlabelled: bool,
@@ -354,6 +358,13 @@ impl ObservedService {
     pub fn writes(&self) -> BTreeSet<String> {
         let task = self.spec.get("TaskTemplate").filter(|_| !self.is_stopped());
         task.map(written_data).unwrap_or_default()
+    }
+
+    /// The ports because of which a Swarm refuses another service.
+    pub fn ports(&self) -> BTreeSet<SwarmPort> {
+        let mut ports = self.spec.get("EndpointSpec").map(SwarmPort::listed).unwrap_or_default();
+        ports.extend(self.given_ports.iter().cloned());
+        ports
     }
 
     /// The names of its configs, or of its secrets.

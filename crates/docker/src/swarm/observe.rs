@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
     AppName, LeftInSwarm, ObservedNetwork, ObservedService, ObservedSwarm, SHARED_LABEL, STACK_NAMESPACE,
-    SWARM_OWNER, SharedObject, SharedState, SwarmNode, SwarmObject, SwarmTask, Timestamp, label,
+    SWARM_OWNER, SharedObject, SharedState, SwarmNode, SwarmObject, SwarmPort, SwarmTask, Timestamp, label,
     written_data,
 };
 use serde::Deserialize;
@@ -76,6 +76,8 @@ struct Service {
     created: String,
     #[serde(rename = "Spec")]
     spec: Value,
+    #[serde(rename = "Endpoint")]
+    endpoint: Value,
     #[serde(rename = "UpdateStatus")]
     update: Option<UpdateStatus>,
     #[serde(rename = "ServiceStatus")]
@@ -257,6 +259,7 @@ pub(crate) async fn observe(
         }
         note_user(networks, &name, &observed.spec);
         swarm.file_users.extend(observed.file_ids().map(|id| (id.to_owned(), name.clone())));
+        swarm.port_users.extend(observed.ports().into_iter().map(|port| (port, name.clone())));
         if observed.label(label::AGENT) == Some(SWARM_OWNER) && !observed.is_job() {
             others.insert(name, observed);
         }
@@ -394,6 +397,7 @@ fn observed_service(service: Service) -> (String, ObservedService) {
         update_message: update.message,
         desired_tasks: service.status.and_then(|status| status.desired_tasks),
         iteration: service.job.unwrap_or_default().job_iteration.index,
+        given_ports: SwarmPort::listed(&service.endpoint),
         spec: service.spec,
         is_unlabelled: false,
     };

@@ -16,6 +16,7 @@ mod leaving;
 mod networks;
 mod other_services;
 mod ownership;
+mod ports;
 mod progress;
 mod runs;
 mod services;

@@ -17,7 +17,7 @@ use super::{
     leaving::Leaving,
     networks::NetworkSteps,
     ownership::{has_lost_labels, is_own},
-    progress,
+    ports, progress,
     spec::{WantedService, wanted},
     stopping::stop,
     tasks::{self, TaskCount, digest, is_counted, is_running, paused_nodes, waits_for_lost_nodes},
@@ -118,7 +118,7 @@ fn provide_one(
     // A Swarm changes the mode of no service. The next round creates it.
     if writers.changes_mode(subject, found) {
         if volumes::are_as_before(draft, swarm, subject) {
-            if is_turn(draft, swarm, subject) && writers.is_free(draft, subject) {
+            if is_turn(draft, swarm, subject) && is_free(draft, writers, subject) {
                 jobs::end(draft, swarm, name, found, &Cause::SpecChanged);
             } else if writers.must_stop_first(draft, subject) {
                 stop(draft, found, &Cause::SpecChanged);
@@ -166,7 +166,7 @@ fn provide_one(
         if let Some(failed) = facts.failed_commit() {
             draft.wait(Wait::commit_failed(name, failed));
         } else if volumes::are_as_before(draft, swarm, subject) {
-            if is_turn(draft, swarm, subject) && writers.is_free(draft, subject) {
+            if is_turn(draft, swarm, subject) && is_free(draft, writers, subject) {
                 update(draft, Cause::SpecChanged);
             } else if writers.must_stop_first(draft, subject) {
                 stop(draft, found, &Cause::SpecChanged);
@@ -184,7 +184,7 @@ fn provide_one(
             cause = cause.or(draft.heal(difference));
         }
         if let Some(cause) = cause {
-            if writers.is_free(draft, subject) {
+            if is_free(draft, writers, subject) {
                 update(draft, cause);
             }
             return;
@@ -230,7 +230,7 @@ fn create(
     let swarm = writers.swarm;
     if volumes::are_as_before(draft, swarm, subject)
         && is_turn(draft, swarm, subject)
-        && writers.is_free(draft, subject)
+        && is_free(draft, writers, subject)
     {
         let (image, secrets) = login(subject);
         let action = SwarmAction::CreateService { name: wanted.name, image, secrets, spec: wanted.spec };
@@ -241,6 +241,11 @@ fn create(
 /// The image of a service, and the contents with the login to its registry.
 fn login(Subject { name: _, workload }: Subject<'_>) -> (String, Vec<ContentId>) {
     (workload.container.image.clone(), workload.pull_secrets.iter().cloned().collect())
+}
+
+/// Whether no other service has data or ports of this one. Says which one has.
+fn is_free(draft: &mut Draft<'_>, writers: &Writers<'_>, subject: Subject<'_>) -> bool {
+    writers.is_free(draft, subject) && ports::are_free(draft, writers, subject)
 }
 
 /// Whether the turn of a service has come in the order of hooks, waves and dependencies. Says what it waits for.

@@ -47,7 +47,7 @@ pub(super) struct Writers<'a> {
     /// The services of other applications that write to data.
     others: Vec<OtherService<'a>>,
     /// The workloads of Git by the names of their services.
-    workloads: BTreeMap<String, Subject<'a>>,
+    pub(super) workloads: BTreeMap<String, Subject<'a>>,
     /// Those of them that lack their image, a file or a network.
     incomplete: BTreeSet<&'a WorkloadName>,
     /// The services that Git does not have any more and that the agent removes.
@@ -127,8 +127,7 @@ impl<'a> Writers<'a> {
             ));
             return false;
         };
-        let removed = self.swarm.services.get(service).filter(|_| self.removed.contains(service));
-        let giver = giver.cloned().or_else(|| Some(workload_of(service, removed?)));
+        let giver = giver.cloned().or_else(|| Some(workload_of(service, self.removed(service)?)));
         draft.wait(match giver {
             Some(giver) => Wait::dependency(subject.name, &giver, &format!("it still writes to {place}")),
             None => Wait::data_in_use(subject.name, &place, service),
@@ -150,6 +149,11 @@ impl<'a> Writers<'a> {
                     && !self.is_restarting(taker)
                     && self.waits_for(draft, subject.name, taker.name)
             })
+    }
+
+    /// A service that Git does not have any more, if the agent removes it.
+    pub(super) fn removed(&self, service: &str) -> Option<&'a ObservedService> {
+        self.swarm.services.get(service).filter(|_| self.removed.contains(service))
     }
 
     /// Whether a service waits for nothing but data. Nothing makes way for one that cannot start.
@@ -215,11 +219,17 @@ impl<'a> Writers<'a> {
 
     /// Whether a service waits for another one, itself or through others.
     fn waits_for(&self, draft: &Draft<'_>, name: &WorkloadName, to: &WorkloadName) -> bool {
-        waiting::waits_for(self.facts.target.stack, name, to, |subject| {
-            let unmet = unmet_dependencies(draft, self.swarm, subject).into_iter().map(|(on, _)| on);
-            let givers = self.writers_before(subject).into_iter().filter_map(|writer| writer.workload);
-            unmet.chain(givers).collect()
-        })
+        waiting::waits_for(self.facts.target.stack, name, to, |subject| self.awaited(draft, subject))
+    }
+
+    /// The workloads that a service waits for, for their tasks or for data.
+    pub(super) fn awaited<'s>(&self, draft: &Draft<'_>, subject: Subject<'s>) -> Vec<&'s WorkloadName>
+    where
+        'a: 's,
+    {
+        let unmet = unmet_dependencies(draft, self.swarm, subject).into_iter().map(|(on, _)| on);
+        let givers = self.writers_before(subject).into_iter().filter_map(|writer| writer.workload);
+        unmet.chain(givers).collect()
     }
 
     /// Whether a service may write to data with others: it has tasks, which are no work that ends.

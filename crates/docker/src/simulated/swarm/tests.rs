@@ -252,3 +252,26 @@ async fn advice_fits_the_state_of_the_engine_in_the_swarm() {
     let in_none = failure().await;
     assert!(in_none.contains("`docker swarm init`, or set `engine: docker`"), "{in_none}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn ports_of_other_services_are_seen() {
+    let scene = Scene::new();
+    for stack in ["shop", "blog"] {
+        let number = if stack == "shop" { 80 } else { 8080 };
+        let port =
+            json!({"Protocol": "tcp", "TargetPort": 80, "PublishedPort": number, "PublishMode": "ingress"});
+        let spec = json!({
+            "Name": format!("{stack}_web"),
+            "Labels": {STACK_NAMESPACE: stack, label::AGENT: SWARM_OWNER, label::APPLICATION: stack},
+            "TaskTemplate": {"ContainerSpec": {"Image": "web:1"}},
+            "Mode": {"Replicated": {"Replicas": 1}},
+            "EndpointSpec": {"Ports": [port]},
+        });
+        scene.swarm.user_call("POST", "/services/create", &spec).unwrap();
+    }
+    let swarm = scene.observed().await.swarm.unwrap();
+    let users: Vec<_> =
+        swarm.port_users.iter().map(|(port, name)| (port.to_string(), name.as_str())).collect();
+    assert_eq!(users, [("8080/tcp".to_owned(), "blog_web")]);
+    assert_eq!(swarm.services["shop_web"].ports().len(), 1);
+}

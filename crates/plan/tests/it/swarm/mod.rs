@@ -7,6 +7,7 @@ mod jobs;
 mod keys;
 mod leaving;
 mod networks;
+mod ports;
 mod tasks;
 mod updates;
 mod volumes;
@@ -304,6 +305,7 @@ fn perform(swarm: &mut ObservedSwarm, observed: &mut Observed, action: &Action) 
                 }
             }
             SwarmAction::CreateService { name, spec, .. } => {
+                ports::check(swarm, name, spec);
                 // Each service has an id of its own.
                 static NUMBER: AtomicU64 = AtomicU64::new(0);
                 let id = format!("id-{name}-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -313,6 +315,7 @@ fn perform(swarm: &mut ObservedSwarm, observed: &mut Observed, action: &Action) 
                 return StepOutcome::Swarm(Box::new(SwarmResult::Written { id, spec: spec.clone() }));
             }
             SwarmAction::UpdateService { name, id, version, spec, .. } => {
+                ports::check(swarm, name, spec);
                 let service = swarm.services.get_mut(name).unwrap();
                 assert!(!service.is_job(), "an update runs the Job {name} again");
                 if service.version != *version {

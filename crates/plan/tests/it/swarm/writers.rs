@@ -26,12 +26,12 @@ fn on(workload: &str) -> Dependency {
 }
 
 impl Cluster {
-    fn want(&mut self, name: &str, workload: Workload) {
+    pub(super) fn want(&mut self, name: &str, workload: Workload) {
         self.stack.workloads.insert(name.into(), workload);
         self.stack.swarm.insert(name.into(), SwarmService::default());
     }
 
-    fn drop(&mut self, name: &str) {
+    pub(super) fn drop(&mut self, name: &str) {
         self.stack.workloads.remove(&name.into());
         self.stack.swarm.remove(&name.into());
     }

@@ -21,7 +21,7 @@ use tokio::{
 use crate::harness::{Agent, Container, Load, Settings, Site, free_port, images, wait_until};
 
 /// A datagram without an answer after this time is lost.
-const TIMEOUT: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The time for an answer while the proxy starts.
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 /// Clients that send datagrams.
@@ -148,8 +148,8 @@ spec:
           image: \"{image}\"
           env: [{{name: NAME, value: \"{name}\"}}, {{name: KEEP_ALIVE, value: \"1\"}}, {{name: READY_AFTER, value: \"{after}\"}}]
           ports: [{{name: http, containerPort: 8080}}]
-          readinessProbe: {{httpGet: {{path: /healthz, port: http}}, periodSeconds: 1, failureThreshold: 1}}
-          livenessProbe: {{httpGet: {{path: /healthz, port: http}}, periodSeconds: 1, failureThreshold: 3}}
+          readinessProbe: {{httpGet: {{path: /healthz, port: http}}, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 1}}
+          livenessProbe: {{httpGet: {{path: /healthz, port: http}}, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 3}}
 ---
 apiVersion: v1
 kind: Service

@@ -396,7 +396,7 @@ async fn a_deployment_rolls_without_ever_having_fewer_than_it_may() {
     images::server_as(&Default::default(), "registry.example.com/order-api:v2.1.0", "v2.1.0");
     let fast = ORDER_API
         .replace("initialDelaySeconds: 5", "initialDelaySeconds: 0")
-        .replace("periodSeconds: 10", "periodSeconds: 1");
+        .replace("periodSeconds: 10", "periodSeconds: 1\n            timeoutSeconds: 10");
     let manifest = site.path("deployment.yaml");
     let commit = site.repository.commit(&[(&manifest, &fast)]);
     let agent = site.agent().await;

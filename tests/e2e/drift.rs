@@ -335,7 +335,7 @@ async fn applications_that_take_long_to_stop_hold_no_other_up() {
     let slow = |version: u8| {
         format!(
             "services:\n  web:\n    image: {image}\n    environment: {{VERSION: '{version}'}}\n    restart: always\n    \
-             container_name: NAME\n    stop_signal: SIGUSR1\n    stop_grace_period: 10m\n"
+             container_name: NAME\n    network_mode: none\n    stop_signal: SIGUSR1\n    stop_grace_period: 10m\n"
         )
     };
     let names: Vec<String> = (0..6).map(|it| site.also(&format!("slow{it}"))).collect();

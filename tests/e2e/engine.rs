@@ -29,6 +29,8 @@ use futures_util::StreamExt;
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
+use crate::harness::{PATIENCE, free_port};
+
 const IMAGE: &str = "dl-docker-test:1";
 
 /// One test's corner of the engine: names that nobody else uses, and all of them removed at the end.
@@ -45,7 +47,7 @@ impl Corner {
     async fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let app = AppName(format!("dl-docker-{}-{number}", std::process::id()));
+        let app = AppName(format!("dl-docker-{}-{number:02}", std::process::id()));
         let dir = tempfile::tempdir().unwrap();
         let agent = AgentId(format!("agent-of-{app}"));
         let engine = connect(&host(), &agent, dir.path());
@@ -565,14 +567,14 @@ async fn hooks_run_and_a_failing_start_hook_stops_the_container() {
     let run = Action::RunHooks { container: name.clone(), instance };
     corner.act(run.clone()).await.unwrap();
     let log = words("cat /data/log");
-    let printed = corner.engine.exec(&id, &log, Duration::from_secs(5)).await.unwrap();
+    let printed = corner.engine.exec(&id, &log, PATIENCE).await.unwrap();
     assert_eq!(printed.output, "started me\nthen me\n");
     corner.act(Action::StopInstance { container: name.clone(), grace: None }).await.unwrap();
     // Another agent, that remembers nothing, finds them on the container.
     let later = connect(&host(), &corner.agent, corner.dir.path());
     later.perform(&corner.app, &Action::StartInstance { container: name.clone() }, &|_| {}).await.unwrap();
     later.perform(&corner.app, &run, &|_| {}).await.unwrap();
-    let printed = corner.engine.exec(&id, &log, Duration::from_secs(5)).await.unwrap();
+    let printed = corner.engine.exec(&id, &log, PATIENCE).await.unwrap();
     assert_eq!(printed.output, "started me\nthen me\nstopping me\nstarted me\nthen me\n");
 
     container.host.post_start = vec![Hook { command: words("cat /no/such/file"), ..Hook::default() }];
@@ -819,9 +821,9 @@ async fn touched(changes: &mut tokio::sync::broadcast::Receiver<EngineEvent>, of
     let waiting = async {
         loop {
             match changes.recv().await.unwrap() {
-                // Without an owner everybody is woken, and so are we.
+                // Objects of other tests have no owner, or another one.
                 EngineEvent::ObjectChanged { app, action, .. }
-                    if app.as_ref().is_none_or(|it| it == of) && action == word =>
+                    if app.as_ref() == Some(of) && action == word =>
                 {
                     return;
                 }
@@ -832,9 +834,7 @@ async fn touched(changes: &mut tokio::sync::broadcast::Receiver<EngineEvent>, of
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(5), waiting)
-        .await
-        .unwrap_or_else(|_| panic!("no {word} arrived"));
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("no {word} arrived"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -861,7 +861,7 @@ async fn health_is_passed_on() {
     })
     .await;
     assert!(since > corner.instance(&id).await.created);
-    let folder = corner.engine.exec(&id, &words("sh -c pwd"), Duration::from_secs(5)).await.unwrap();
+    let folder = corner.engine.exec(&id, &words("sh -c pwd"), PATIENCE).await.unwrap();
     assert_eq!(folder.success().as_deref(), Ok("/srv\n"));
     let late = corner.engine.exec(&id, &words("sleep 5"), Duration::from_millis(200)).await;
     assert!(matches!(late, Err(Error::Transient { .. })), "{late:?}");
@@ -923,7 +923,7 @@ async fn failed_start_names_the_reason() {
         host_ip: Some("127.0.0.1".parse().unwrap()),
         host: Some(PortRange::one(first)),
     };
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let free = free_port();
     let publishing = Container { ports: vec![port(free)], network_mode: NetworkMode::Bridge, ..sleeper() };
     for slot in [1, 2] {
         corner.create(&corner.creation(slot, publishing.clone())).await;
@@ -951,7 +951,7 @@ async fn failed_start_names_the_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_that_is_not_there_cannot_be_pulled() {
     let corner = Corner::new().await;
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let config = corner.dir.path().join("registry.yml");
     let root = corner.dir.path().join("registry");
     std::fs::write(

@@ -24,7 +24,7 @@ volumes: {{'data-{version}': {{}}}}
 }
 
 fn site(test: &str, on_failure: &str) -> Site {
-    let more = json!({ "onFailure": on_failure, "progressDeadline": "6s" });
+    let more = json!({ "onFailure": on_failure, "progressDeadline": "30s" });
     Site::with(test, Settings { more: Some(more), ..Settings::default() })
 }
 

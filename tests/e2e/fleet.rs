@@ -98,7 +98,7 @@ async fn commit_reaches_other_hosts_after_the_canary() {
         })),
         more: Some(json!({
             "onFailure": "rollback",
-            "progressDeadline": "6s",
+            "progressDeadline": "30s",
             "after": {
                 "labels": { "ring": "canary" }, "healthyFor": "4s", "else": "proceed", "maxWait": "1h",
             },

@@ -252,7 +252,8 @@ spec:
     let commit = site.repository.commit(&[(&site.path("all.yaml"), &text)]);
     let agent = site.agent().await;
     agent.settled(&commit).await;
-    assert_eq!(agent.said("logs alone -c main").trim(), "said");
+    let has_said = || (agent.said("logs alone -c main").trim() == "said").then_some(());
+    wait_until("its output is there", has_said).await;
     let yaml = agent.said("get pod alone -o yaml");
     for part in
         ["name: main", "mountPath: /work", "memory: 64Mi", "value: fast", "nodeName:", "livenessProbe:"]
@@ -277,8 +278,8 @@ spec:
     }
     let labels = agent.said("get deploy web -o jsonpath={.spec.selector.matchLabels}");
     assert_eq!(labels.trim(), "{\"app\":\"web\"}");
-    let all = agent.said("logs deploy/web --all-containers");
-    assert_eq!(all.lines().collect::<Vec<_>>(), ["began", "served"]);
+    let logs = || agent.said("logs deploy/web --all-containers");
+    wait_until("both have spoken", || logs().lines().eq(["began", "served"]).then_some(())).await;
     let columns = agent.said("get pods -L app,tier --field-selector metadata.name=alone");
     assert!(columns.lines().next().is_some_and(|head| head.ends_with("APP     TIER")), "{columns}");
     assert!(columns.lines().count() == 2 && columns.contains("alone"), "{columns}");

@@ -3,7 +3,7 @@
 use driftless_model::{Cause, Outcome, SyncStatus};
 use serde_json::json;
 
-use crate::harness::{Agent, Site, images};
+use crate::harness::{Agent, Settings, Site, images};
 
 fn web(version: &str) -> String {
     format!("services:\n  web:\n    image: {}\n    restart: unless-stopped\n", images::server(version))
@@ -11,7 +11,8 @@ fn web(version: &str) -> String {
 
 /// A site on which 1.0, 2.0 and 3.0 were deployed one after the other, and the three commits.
 async fn three(test: &str) -> (Site, Agent, [String; 3]) {
-    let site = Site::new(test);
+    // Each commit is found by the sync that follows it, and not by a poll.
+    let site = Site::with(test, Settings { poll: "1h", ..Settings::default() });
     let first = site.compose(&web("1.0"));
     let agent = site.agent().await;
     agent.settled(&first).await;

@@ -1,6 +1,6 @@
 //! A fleet: hosts that report to real collectors over HTTP, interruptions, wrong clocks, and two machines with one name.
 
-use std::{collections::BTreeMap, io::Write, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io::Write, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body};
 use driftless_agent::{
@@ -27,6 +27,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
 use crate::{
+    ports::listen_again,
     program::Program,
     sample::{self, NOON, agent, commit, publish, shop},
     tls,
@@ -66,7 +67,7 @@ impl Collector {
 
     /// Serves at the address that it had before, if it had one.
     async fn serve(&mut self) {
-        let listener = TcpListener::bind(("127.0.0.1", self.port)).await.unwrap();
+        let listener = listen_again(SocketAddr::from(([127, 0, 0, 1], self.port))).await;
         self.port = listener.local_addr().unwrap().port();
         self.url = format!("http://127.0.0.1:{}", self.port);
         self.stop = CancellationToken::new();

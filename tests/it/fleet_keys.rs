@@ -2,6 +2,7 @@
 //! the name of another one, requests to hosts, and restarts of both sides. Hosts report over HTTP.
 
 use std::{
+    net::SocketAddr,
     path::Path,
     sync::{
         Arc, Mutex,
@@ -34,6 +35,7 @@ use tower::ServiceExt;
 
 use crate::{
     fleet::{followed, until},
+    ports::listen_again,
     sample::{publish, shop},
 };
 
@@ -79,7 +81,7 @@ impl Collector {
         let handle = handle.with_fleet(Fleet { accept: true, enrolment, ..Fleet::default() });
         let access = Access::token(Token::new(CONFIGURED).unwrap());
         let router = router(handle.clone(), state.store.clone(), access);
-        let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+        let listener = listen_again(SocketAddr::from(([127, 0, 0, 1], port))).await;
         let url = format!("http://{}", listener.local_addr().unwrap());
         let stop = CancellationToken::new();
         let server = tokio::spawn(serve(listener, router.clone(), stop.clone().cancelled_owned()));

@@ -576,7 +576,7 @@ async fn connections_beyond_the_limit_are_refused_at_once() {
     }
     for _ in 0..3 {
         let mut third = connected(port).await;
-        let refused = timeout(Duration::from_secs(1), third.read_u8()).await.expect("an answer at once");
+        let refused = timeout(PATIENCE, third.read_u8()).await.expect("an answer");
         assert!(refused.is_err(), "{refused:?}");
     }
     // An end makes room, and the other connection has gone on.

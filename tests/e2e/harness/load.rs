@@ -17,10 +17,10 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::wait_until;
+use super::{PATIENCE, wait_until};
 
 /// A request that takes longer has failed.
-const TIMEOUT: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Clients that connect for each request, and clients that keep their connection.
 const CLIENTS: usize = 3;
 /// The pause of a client between two requests: tests run side by side on few cores.
@@ -52,7 +52,7 @@ impl Load {
     pub async fn on(address: SocketAddr) -> Self {
         let began = Instant::now();
         while request(address, false, &mut None).await.is_err() {
-            assert!(began.elapsed() < TIMEOUT * 10, "{address} does not answer");
+            assert!(began.elapsed() < PATIENCE, "{address} does not answer");
             sleep(PAUSE).await;
         }
         let gap = Gap { answered: Instant::now(), longest: Duration::ZERO };

@@ -50,9 +50,19 @@ fn short_volume(value: &Value<'_>) -> Option<VolumeMount> {
         Some(path) if path.starts_with(['.', '/', '~', '\\']) || path.contains(':') => {
             VolumeSource::Path { path, create: true, propagation, selinux }
         }
-        Some(key) => VolumeSource::Named { key, no_copy },
+        Some(key) => {
+            warn_of_named(value, propagation.as_deref(), selinux.as_deref());
+            VolumeSource::Named { key, no_copy }
+        }
     };
     Some(VolumeMount { target, read_only, source, options: MountOptions::default(), on_change: None })
+}
+
+/// Warns of options that only a path can have. The engine labels the folder of a volume as shared by itself.
+fn warn_of_named(value: &Value<'_>, propagation: Option<&str>, selinux: Option<&str>) {
+    for option in propagation.into_iter().chain(selinux.filter(|label| *label != "z")) {
+        value.warning(format!("`{option}` has no effect on a named volume"));
+    }
 }
 
 /// A volume in the long syntax.
@@ -164,7 +174,10 @@ impl LongVolume {
     fn source(self, item: &Value<'_>) -> Option<VolumeSource> {
         match (self.kind.as_deref(), self.source) {
             (Some("volume"), None) => Some(VolumeSource::Anonymous),
-            (Some("volume"), Some(key)) => Some(VolumeSource::Named { key, no_copy: self.no_copy }),
+            (Some("volume"), Some(key)) => {
+                warn_of_named(item, self.propagation.as_deref(), self.selinux.as_deref());
+                Some(VolumeSource::Named { key, no_copy: self.no_copy })
+            }
             (Some("tmpfs"), _) => Some(VolumeSource::Tmpfs { size: self.size, mode: self.mode }),
             (Some("image"), Some(image)) => {
                 let source = item.node.get("source").unwrap_or(item.node);

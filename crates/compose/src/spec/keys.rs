@@ -482,12 +482,12 @@ pub(crate) static MOUNT: Object = open_with(
 );
 
 pub(crate) static MOUNT_BIND: Object = open(&[
-    key("propagation", Text).note("no effect on relative paths, with a warning"),
+    key("propagation", Text).note("no effect on relative paths and named volumes, with a warning"),
     key("create_host_path", UnlessFalse),
     key("recursive", Word(&["enabled", "disabled", "writable", "readonly"]))
         .note("`writable` and `readonly`: Docker Engine 25"),
     key("selinux", Word(&["z", "Z"])).note(
-        "no effect on relative paths, with a warning: [migrate.md](migrate.md#what-needs-attention-in-every-move); an error with `create_host_path: false` or `recursive`",
+        "no effect on relative paths, and `Z` none on named volumes, with a warning: [migrate.md](migrate.md#what-needs-attention-in-every-move); an error with `create_host_path: false` or `recursive`",
     ),
 ]);
 

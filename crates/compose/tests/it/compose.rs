@@ -156,6 +156,27 @@ fn labels_for_selinux_without_effect_have_one_warning() {
 }
 
 #[test]
+fn options_of_paths_on_named_volumes_are_warnings() {
+    let findings = |mounts: &str| {
+        let text = format!("services:\n  a: {{image: a, volumes: {mounts}}}\nvolumes: {{data: }}\n");
+        let all = render_text(&text).findings;
+        all.iter().map(|it| format!("{}: {}", it.path, it.message)).collect::<Vec<_>>()
+    };
+    for mount in ["['data:/a:Z']", "[{type: volume, source: data, target: /a, bind: {selinux: Z}}]"] {
+        assert_eq!(
+            findings(mount),
+            ["services.a.volumes[0]: `Z` has no effect on a named volume"],
+            "{mount}"
+        );
+    }
+    assert_eq!(
+        findings("['data:/a:rshared']"),
+        ["services.a.volumes[0]: `rshared` has no effect on a named volume"]
+    );
+    assert_eq!(findings("['data:/a:z,ro']"), [""; 0]);
+}
+
+#[test]
 fn encrypted_file_next_to_a_missing_one_is_named() {
     for (name, other) in [(".env", ".env.sops"), ("db.env", "db.enc.env"), ("db", "db.age")] {
         let text = format!(

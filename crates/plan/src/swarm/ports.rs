@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// A service with a port that Git gives to another one.
-struct Holder<'a> {
+struct PortHolder<'a> {
     /// Its name.
     service: &'a str,
     /// Its workload, if Git has that.
@@ -32,9 +32,9 @@ pub(super) fn are_free(draft: &mut Draft<'_>, writers: &Writers<'_>, subject: Su
 }
 
 /// Why a service does not get a port yet.
-fn wait_for(draft: &Draft<'_>, writers: &Writers<'_>, name: &WorkloadName, holder: &Holder<'_>) -> Wait {
+fn wait_for(draft: &Draft<'_>, writers: &Writers<'_>, name: &WorkloadName, holder: &PortHolder<'_>) -> Wait {
     let stack = draft.facts.target.stack;
-    let Holder { service, giver, port } = holder;
+    let PortHolder { service, giver, port } = holder;
     let still = format!("it still publishes the port {port}");
     let Some(giver) = *giver else {
         return match writers.removed(service) {
@@ -75,7 +75,7 @@ fn waits_for(draft: &Draft<'_>, writers: &Writers<'_>, name: &WorkloadName, to: 
 }
 
 /// The other services with ports that Git gives to this one.
-fn holders<'a>(stack: &Stack, writers: &Writers<'a>, subject: Subject<'_>) -> Vec<Holder<'a>> {
+fn holders<'a>(stack: &Stack, writers: &Writers<'a>, subject: Subject<'_>) -> Vec<PortHolder<'a>> {
     let wanted = wanted_ports(stack, subject);
     if wanted.is_empty() {
         return Vec::new();
@@ -90,7 +90,7 @@ fn holders<'a>(stack: &Stack, writers: &Writers<'a>, subject: Subject<'_>) -> Ve
     let of_others = swarm.port_users.iter().map(|(port, name)| (name.as_str(), port.clone()));
     let taken = of_app.chain(of_others).filter(|(_, port)| wanted.iter().any(|it| it.collides(port)));
     taken
-        .map(|(service, port)| Holder { service, giver: writers.workloads.get(service).copied(), port })
+        .map(|(service, port)| PortHolder { service, giver: writers.workloads.get(service).copied(), port })
         .collect()
 }
 

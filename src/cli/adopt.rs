@@ -107,10 +107,18 @@ async fn adopt_all(client: &Client, dry_run: bool, context: &Context<'_>) -> Res
         return Ok(ExitStatus::Success);
     }
     let all = results.len();
-    let (done, others) =
+    let (possible, mut others) =
         results.into_iter().partition::<BTreeMap<_, _>, _>(|(name, _)| !dry_run && !failed.contains(name));
-    for app in done.keys() {
-        print(&context.fold(&adopt_one(client, app.as_str()).await?))?;
+    for app in possible.into_keys() {
+        match adopt_one(client, app.as_str()).await {
+            Ok(text) => print(&context.fold(&text))?,
+            // The token may be for others, or something has changed since the plan.
+            Err(Error::Client(client::Error::Answer { message, .. })) => {
+                failed.push(app.clone());
+                others.insert(app, PlanResult::Failed { error: message });
+            }
+            Err(error) => return Err(error),
+        }
     }
     if !others.is_empty() {
         print(&context.fold(&render_plan(&others, context.colours)))?;

@@ -12,7 +12,7 @@ use super::{
     error::Error,
     findings::counted,
     fold::fold,
-    missing::{unobserved, unobserved_sentence},
+    missing::{Missing, unobserved, unobserved_sentence},
     options::{Output, ServerArgs},
     output::{json, print, yaml},
     screen::{Colours, Paint, plain},
@@ -37,7 +37,9 @@ Examples:
   driftless status --wide
   driftless status shop --watch
   driftless status -o json | \\
-    jq -r '.[] | select(.status.health != \"Healthy\") | .name'")]
+    jq -r '.[] | select(.status.health != \"Healthy\") | .name'
+
+With `-o json` and `-o yaml`, warnings on the standard error say why applications may be missing.")]
 pub(super) struct StatusArgs {
     /// Show this application in full.
     pub(super) app: Option<String>,
@@ -61,6 +63,9 @@ const HOME_AND_WIPE: &str = "\x1b[H\x1b[2J";
 
 pub(super) async fn status(args: &StatusArgs, context: &Context<'_>) -> Result<ExitStatus, Error> {
     let client = Client::new(&args.server, context.environment)?;
+    if args.app.is_none() && matches!(args.output, Output::Json | Output::Yaml) {
+        warn_of_missing(&client, context).await?;
+    }
     if !args.watch {
         print(&status_text(args, &client, context).await?)?;
         return Ok(ExitStatus::Success);
@@ -81,6 +86,18 @@ pub(super) async fn status(args: &StatusArgs, context: &Context<'_>) -> Result<E
         shown = Some(text);
         sleep(LOOK_EVERY).await;
     }
+}
+
+/// Says on the standard error why the list of applications may be incomplete, which a document for programs cannot.
+async fn warn_of_missing(client: &Client, context: &Context<'_>) -> Result<(), Error> {
+    let missing = Missing::read(client).await?;
+    let mut sentences = missing.sentences(&client.get::<Vec<Application>>(SUMMARIES).await?);
+    let problems = agent_problems(client).await?;
+    sentences.extend(problems.into_iter().map(|it| format!("agent: {}: {}", it.subject, it.message)));
+    for sentence in sentences {
+        context.screen.say(format!("warning: {}", plain(&sentence).replace('\n', " ")));
+    }
+    Ok(())
 }
 
 async fn status_text(args: &StatusArgs, client: &Client, context: &Context<'_>) -> Result<String, Error> {

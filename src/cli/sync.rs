@@ -211,12 +211,21 @@ async fn sync_all(client: &Client, args: &SyncArgs, context: &Context<'_>) -> Re
     let mut known = BTreeSet::new();
     while !all.is_empty() {
         let mut asked = Vec::new();
+        let mut forbidden = Vec::new();
         for app in &all {
             let path = application_path(app.name.as_str(), "/sync")?;
             match client.post::<Accepted>(&path, None::<&()>).await {
                 Err(error) if error.is_not_found() => print(&removed(app.name.as_str()))?,
+                // A token may be for some applications only.
+                Err(error) if error.is_forbidden() => forbidden.push((app.name.as_str(), error)),
                 accepted => asked.push((app, accepted?)),
             }
+        }
+        let names: Vec<&str> = forbidden.iter().map(|(name, _)| *name).collect();
+        if !names.is_empty() && (!asked.is_empty() || !known.is_empty()) {
+            context.screen.say(format!("not asked, because the token is not for them: {}", names.join(", ")));
+        } else if let Some((_, error)) = forbidden.into_iter().next() {
+            return Err(error.into());
         }
         if !args.wait {
             let applications = if asked.len() == 1 { "application" } else { "applications" };

@@ -585,6 +585,51 @@ async fn sync_without_a_name_syncs_all() {
     assert_eq!((code, error.contains("<APP>")), (2, true), "{error}");
 }
 
+/// It may read all of them.
+#[tokio::test]
+async fn token_for_one_application_syncs_and_adopts_that_one() {
+    const ADMIN: &str = "secret-of-nas-secret-of-nas-secret";
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = listener.local_addr().unwrap();
+    let named = |name: &str| Application { name: name.into(), ..shop() };
+    let agent = sample::agent([named("compose-a"), named("compose-b"), named("compose-c")]);
+    let routes = router(agent.handle, agent.store, Access::token(Token::new(ADMIN).unwrap()));
+    tokio::spawn(serve(listener, routes, std::future::pending()));
+    let seen = Seen::default();
+    tokio::spawn(sample::answer(agent.inbox, seen.clone()));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    let with = async |secret: &str, words: &[&str]| {
+        fs::write(&file, secret).unwrap();
+        let output = driftless(server, words).env("DRIFTLESS_TOKEN_FILE", &file).output().await.unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    };
+    let asked = |wanted: RequestKind| -> Vec<AppName> {
+        let seen = seen.lock().unwrap();
+        seen.iter().filter(|(_, kind)| *kind == wanted).map(|(app, _)| app.clone()).collect()
+    };
+    let create = ["token", "create", "ci", "--scope", "act:app/compose-b"];
+    let (code, secret, error) = with(ADMIN, &create).await;
+    assert_eq!(code, 0, "{error}");
+    let (code, out, error) = with(secret.trim(), &["sync"]).await;
+    assert_eq!(
+        (code, out.as_str()),
+        (0, "1 application: sync asked for; `driftless status` shows it\n"),
+        "{error}"
+    );
+    assert_eq!(error, "not asked, because the token is not for them: compose-a, compose-c\n");
+    assert_eq!(asked(RequestKind::Sync), ["compose-b".into()]);
+    let (code, out, error) = with(secret.trim(), &["adopt", "--all"]).await;
+    assert!(code == 1 && out.starts_with("compose-b: taken over\n"), "{code} {out}{error}");
+    assert!(error.contains("2 of 3 applications cannot be adopted: compose-a, compose-c"), "{error}");
+    assert_eq!(asked(RequestKind::Adopt), ["compose-b".into()]);
+    // One for none of them is refused.
+    let (_, secret, _) = with(ADMIN, &["token", "create", "other", "--scope", "act:app/blog"]).await;
+    let (code, _, error) = with(secret.trim(), &["sync"]).await;
+    assert!(code == 2 && error.starts_with("error: "), "{code} {error}");
+}
+
 #[tokio::test]
 async fn application_that_a_sync_removes_is_as_git_says() {
     let leaving = Application { name: "leaving".into(), ..shop() };
@@ -724,7 +769,8 @@ async fn applications_without_a_first_round_are_errors() {
         let said = out + &error;
         assert!(code == 2 && said.contains("shop") && said.contains(sentence), "{code} {said}");
     }
-    for command in [&["status"][..], &["get", "deploy"]] {
+    for command in [&["status"][..], &["status", "-o", "json"], &["status", "-o", "yaml"], &["get", "deploy"]]
+    {
         let (code, out, error) = run(server, command).await;
         let said = out + &error;
         assert!(code == 0 && said.contains(sentence), "{code} {said}");

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use driftless_agent::{RequestError, RequestKind, Rollback, Supposed};
 use driftless_clock::Clock;
-use driftless_model::{Application, ConditionStatus, OnFailure, Outcome, Removal, Until};
+use driftless_model::{Application, ConditionStatus, Event, OnFailure, Outcome, Removal, Until};
 
 use crate::{
     sample::NOON,
@@ -441,7 +441,9 @@ async fn scheduled_run_that_hangs_ends_at_its_deadline() {
     minutes(8).await;
     assert!(is_running() && runs(&it, "hang:1") == (2, 2), "{}", it.story());
     let events = it.store.newest_events(1000, Some(&app())).unwrap();
-    let ended = events.iter().filter(|event| event.reason == "DeadlineExceeded");
+    let is_end =
+        |event: &&Event| event.reason == "Stopped" && event.message.contains("longer than its deadline");
+    let ended = events.iter().filter(is_end);
     assert_eq!(ended.count(), 1, "{events:#?}");
     let observed = it.docker.observed(&app());
     let all = observed.containers().filter(|found| found.config.image == "hang:1" && found.is_running());

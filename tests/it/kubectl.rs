@@ -546,6 +546,22 @@ async fn rollouts_are_followed_and_asked_for() {
     );
 }
 
+/// The agent here replaces nothing.
+#[tokio::test]
+async fn delete_asks_for_all_pods_before_it_waits() {
+    let it = served().await;
+    let said = it.said("delete pod shop-web-1 shop-web-2 --timeout 100ms").await;
+    let late = |pod: &str| format!("error: timed out waiting for the condition on pods/{pod}");
+    assert!(said.contains(&late("shop-web-1")) && said.contains(&late("shop-web-2")), "{said}");
+    assert!(said.ends_with("exit code Some(1)\n") && !said.contains("deleted"), "{said}");
+    let asked: Vec<_> = it.seen.lock().unwrap().iter().map(|(_, kind)| kind.clone()).collect();
+    let deletion = |name: &str| {
+        let (name, namespace) = (name.to_owned(), Some("shop".to_owned()));
+        RequestKind::DeleteInstance(InstanceName { name, namespace })
+    };
+    assert_eq!(asked, ["shop-web-1", "shop-web-2"].map(deletion));
+}
+
 #[tokio::test]
 async fn delete_job_asks_for_its_workload() {
     let it = served().await;
@@ -692,6 +708,13 @@ async fn the_output_of_containers_is_passed_on_and_let_go() {
     let of_each = LogOptions { tail: Some(10), ..LogOptions::default() };
     assert_eq!(it.printed.asked.lock().unwrap()[2], ("1".repeat(64), of_each));
     assert_eq!(it.said("logs -l driftless.workload=nothing").await, "No resources found\n");
+    let waiting = it.said("logs -l driftless.workload=web.prod --app orders --prefix").await;
+    let is_there = |part: &str| assert!(waiting.contains(part), "{part}: {waiting}");
+    is_there("[pod/orders-web.prod-0a1b2c3d-4/web] one\n");
+    is_there("[pod/orders-web.prod-99999999-1/web] two\n");
+    is_there(
+        "in pod \"orders-web.prod-0a1b2c3d-5\" is waiting to start: ImagePullBackOff\nexit code Some(1)\n",
+    );
 
     let mut child = it.command("logs -f shop-web-1").stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

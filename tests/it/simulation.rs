@@ -1213,7 +1213,7 @@ async fn plan_of_a_suspended_failure_is_that_of_a_resume() {
     let steps = plan.rounds.concat().join("; ");
     assert!(plan.suspended && steps.contains("from web:2"), "{plan:?}");
     // A rollback for as long as it is suspended does not outlast the resume.
-    let supposed = RequestKind::PlanAfter(Supposed::Rollback(Some("1".to_owned())));
+    let supposed = RequestKind::PlanAfter(Supposed::Rollback(Some("2".to_owned())));
     let Ok(Answer::Plan(plan)) = it.handle().request(app(), supposed).await else { panic!("no plan") };
     assert!(plan.suspended && plan.way_out.is_some_and(|it| it.contains("roll back again")));
 }

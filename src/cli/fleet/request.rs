@@ -54,7 +54,7 @@ pub(in crate::cli) struct FleetRequestArgs {
     server: ServerArgs,
 }
 
-/// A pattern that no enrolled host with one of the applications matches.
+/// A pattern that no enrolled host with these applications matches. Nothing was requested.
 #[derive(Debug, thiserror::Error)]
 #[error("no enrolled host that matches `{pattern}` has {applications}")]
 struct NoHostMatches {
@@ -106,8 +106,10 @@ pub(super) async fn request(args: &FleetRequestArgs, context: &Context<'_>) -> R
     } else {
         args.apps.iter().map(|app| (args.host.clone(), app.clone())).collect()
     };
-    if wanted.is_empty() {
-        let (pattern, applications) = (args.host.clone(), args.apps.join(" or "));
+    // A mistyped name is no reason to do half of it.
+    let of_nobody: Vec<&str> = without_host(&args.apps, &wanted);
+    if !of_nobody.is_empty() {
+        let (pattern, applications) = (args.host.clone(), of_nobody.join(" or "));
         return Err(NoHostMatches { pattern, applications }.into());
     }
     let mut refused = 0;
@@ -154,6 +156,12 @@ fn wanted_by_pattern(
     }
     wanted.sort();
     wanted
+}
+
+/// The applications that no wanted host has.
+fn without_host<'a>(apps: &'a [String], wanted: &[(String, String)]) -> Vec<&'a str> {
+    let is_wanted = |app: &&String| wanted.iter().any(|(_, found)| found == *app);
+    apps.iter().filter(|app| !is_wanted(app)).map(String::as_str).collect()
 }
 
 /// Makes one request. Returns its id.
@@ -216,6 +224,14 @@ mod tests {
         assert_eq!(wanted("*", &["shop"]), ["edge-1 shop", "edge-2 shop", "nas shop"]);
         assert_eq!(wanted("web-*", &["shop"]), [""; 0]);
         assert_eq!(wanted("edge-1", &["shop"]), ["edge-1 shop"], "of a dry run");
+    }
+
+    #[test]
+    fn application_that_no_host_has_is_named() {
+        let apps = ["shop", "mial"].map(str::to_owned);
+        let wanted = [("edge-1".to_owned(), "shop".to_owned())];
+        assert_eq!(without_host(&apps, &wanted), ["mial"]);
+        assert!(without_host(&apps[..1], &wanted).is_empty());
     }
 
     #[test]

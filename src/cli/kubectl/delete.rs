@@ -1,5 +1,7 @@
 //! `driftless delete pod` replaces an instance, and `driftless delete job` ends a run or runs a Job again. Other objects are deleted in Git.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use super::{
@@ -32,6 +34,7 @@ pub(in crate::cli) async fn delete(args: &DeleteArgs, context: &Context<'_>) -> 
     }
     let client = Client::new(&args.server, context.environment)?;
     let mut exit_status = ExitStatus::Success;
+    let mut awaited = Vec::new();
     for it in &wanted {
         let Some(target) = Target::find(it, &args.scope, &client, context).await? else {
             exit_status = ExitStatus::Negative;
@@ -43,8 +46,7 @@ pub(in crate::cli) async fn delete(args: &DeleteArgs, context: &Context<'_>) -> 
             print(&format!("{} \"{}\" deleted\n", target.kind.qualified(), target.name))?;
             continue;
         }
-        let id = |it: &serde_json::Value| at(it, "/status/containerStatuses/0/containerID");
-        let before = id(&target.item);
+        let before = container_id(&target.item);
         if before.is_empty() {
             let text = format!("pod \"{}\" has no container yet", target.name);
             return Err(Error::Usage(text).into());
@@ -52,19 +54,47 @@ pub(in crate::cli) async fn delete(args: &DeleteArgs, context: &Context<'_>) -> 
         let route = target.route(&format!("/instances/{}/delete", target.name))?;
         let route = path(&route, [("namespace", target.namespace.as_str())]);
         let _: Accepted = client.post(&route, None::<&()>).await?;
-        let began = Instant::now();
-        let mut changes = StatusWatch::new(&client, &target.app)?;
-        while args.wait && target.again(&client).await?.is_some_and(|it| id(&it) == before) {
-            let left = args.timeout.saturating_sub(began.elapsed());
-            if left.is_zero() {
-                context
-                    .screen
-                    .say(format!("error: timed out waiting for the condition on pods/{}", target.name));
-                return Ok(ExitStatus::Negative);
-            }
-            changes.change(left).await?;
+        awaited.push((target, before));
+    }
+    let began = Instant::now();
+    for (target, before) in &awaited {
+        if !args.wait
+            || is_replaced(target, before, &client, || args.timeout.saturating_sub(began.elapsed())).await?
+        {
+            print(&format!("pod \"{}\" deleted\n", target.name))?;
+        } else {
+            context.screen.say(format!("error: timed out waiting for the condition on pods/{}", target.name));
+            exit_status = ExitStatus::Negative;
         }
-        print(&format!("pod \"{}\" deleted\n", target.name))?;
     }
     Ok(exit_status)
+}
+
+/// Waits until the pod has another container, or is gone. False: that has not happened in time.
+async fn is_replaced(
+    target: &Target,
+    before: &str,
+    client: &Client,
+    time_left: impl Fn() -> Duration,
+) -> Result<bool, CliError> {
+    let mut changes = StatusWatch::new(client, &target.app)?;
+    loop {
+        match target.again(client).await {
+            Ok(Some(pod)) if container_id(&pod) == before => {}
+            Ok(_) => return Ok(true),
+            // The request is stored: wait for an agent that is being restarted.
+            Err(error) if error.is_absence() => {}
+            Err(error) => return Err(error.into()),
+        }
+        let left = time_left();
+        if left.is_zero() {
+            return Ok(false);
+        }
+        changes.change(left).await?;
+    }
+}
+
+/// The container that a pod has now.
+fn container_id(pod: &serde_json::Value) -> String {
+    at(pod, "/status/containerStatuses/0/containerID")
 }

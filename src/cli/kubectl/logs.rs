@@ -172,15 +172,17 @@ async fn of_selected(
     }
     let tail = args.tail.or(Some(TAIL_OF_EACH));
     let mut all = Vec::new();
+    let mut exit_status = ExitStatus::Success;
     for pod in pods {
         let target = Target::of(pod.clone());
         match sources(args, tail, &target, &pod, context)? {
             Some(found) => all.extend(found),
-            None => return Ok(ExitStatus::Negative),
+            // The others have output.
+            None => exit_status = ExitStatus::Negative,
         }
     }
     print_all(&all, args, true, client).await?;
-    Ok(ExitStatus::Success)
+    Ok(exit_status)
 }
 
 /// The selected container of a Pod and the parameters for its output. `None`: it cannot be read, which was reported.

@@ -39,7 +39,8 @@ Examples:
   driftless status -o json | \\
     jq -r '.[] | select(.status.health != \"Healthy\") | .name'
 
-With `-o json` and `-o yaml`, warnings on the standard error say why applications may be missing.")]
+With `-o json` and `-o yaml`, warnings on the standard error say why
+applications may be missing.")]
 pub(super) struct StatusArgs {
     /// Show this application in full.
     pub(super) app: Option<String>,
